@@ -288,17 +288,14 @@ TEST(GenerateTest, WithoutALimitGoesOnAsFarAsThePoolHolds) {
   CheckStream(server, model, *stream);
   EXPECT_EQ(stream->completion().usage().kv_cache().positions(), 2 * kBlockPositions);
 
-  EXPECT_TRUE(GenerateStatus(server, Greedy("", "abc", 29)).ok());
-  const grpc::Status too_many = GenerateStatus(server, Greedy("", "abc", 30));
-  EXPECT_TRUE(RefusesField(too_many, "max_new_tokens"));
-  EXPECT_EQ(too_many.error_message(),
-            "max_new_tokens is 30; allowed: at most 29, as the model's key/value cache has 32 "
-            "positions and the prompt is 4 tokens with the begin token");
+  const auto too_many = Generate(server.inference(), Greedy("", "abc", 30));
+  EXPECT_THAT(too_many->tokens(), SizeIs(29)) << "the last token takes no position";
+  EXPECT_EQ(too_many->completion().finish_reason(), v1::FINISH_REASON_LENGTH);
   const grpc::Status too_long = GenerateStatus(server, Greedy("", std::string(32, 'a'), 0));
   EXPECT_TRUE(RefusesField(too_long, "text"));
   EXPECT_EQ(too_long.error_message(),
-            "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
-            "cache");
+            "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
+            "context length is 32 tokens (its key/value cache)");
 }
 
 TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
