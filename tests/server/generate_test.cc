@@ -411,13 +411,13 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
       {"stop[0]", [](auto& request, auto&) { request.add_stop(std::string(257, 'a')); }},
       {"stop",
        [](auto& request, auto&) {
-         for (int i = 0; i < 17; ++i) request.add_stop(std::string("a"));
+         for (int i = 0; i < 129; ++i) request.add_stop(std::string("a"));
        }},
       {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(-0.1f); }},
       {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(100.1f); }},
       {"sampling.temperature", [&](auto&, auto& sampling) { sampling.set_temperature(nan); }},
-      {"sampling.top_k", [](auto&, auto& sampling) { sampling.set_top_k(-1); }},
-      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(0); }},
+      {"sampling.top_k", [](auto&, auto& sampling) { sampling.set_top_k(-2); }},
+      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(-0.1f); }},
       {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(1.1f); }},
       {"sampling.top_p", [&](auto&, auto& sampling) { sampling.set_top_p(nan); }},
       {"sampling.min_p", [](auto&, auto& sampling) { sampling.set_min_p(-0.1f); }},
@@ -450,8 +450,8 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
 TEST(GenerateTest, SaysWhatIsOutOfRangeAndWhatIsAllowed) {
   const TestServer server;
   EXPECT_EQ(GenerateStatus(server, Greedy("mha", std::string(63, 'a'), 3)).error_message(),
-            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
-            "model's context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
   v1::GenerateRequest request = Greedy("mha", "x", 3);
   request.mutable_sampling()->set_temperature(100.00001f);
   EXPECT_EQ(GenerateStatus(server, request).error_message(),

@@ -30,7 +30,7 @@ class ResponsesTest : public testing::Test {
     json body = {{"messages",
                   {{{"role", "system"}, {"content", "Be"}}, {{"role", "user"}, {"content", "To"}}}},
                  {"max_tokens", tokens},
-                 {"ignore_eos", true},
+                 {"logit_bias", {{"120", 500}}},
                  {"temperature", 0}};
     body.update(members);
     return client_.Post("/v1/chat/completions", body).json();
@@ -63,7 +63,7 @@ TEST_F(ResponsesTest, AResponseIsTheChatsReply) {
                         {"max_output_tokens", 8},
                         {"temperature", 0},
                         {"store", false},
-                        {"ignore_eos", true},
+                        {"logit_bias", {{"120", 500}}},
                         {"tools", json::array()},
                         {"tool_choice", "auto"},
                         {"truncation", "disabled"},
@@ -93,8 +93,8 @@ TEST_F(ResponsesTest, AResponseIsTheChatsReply) {
 }
 
 TEST_F(ResponsesTest, AStreamHasTheEventsOfOpenAi) {
-  json request = {{"input", "To"},    {"instructions", "Be"}, {"max_output_tokens", 8},
-                  {"temperature", 0}, {"ignore_eos", true},   {"stream", true}};
+  json request = {{"input", "To"},    {"instructions", "Be"},         {"max_output_tokens", 8},
+                  {"temperature", 0}, {"logit_bias", {{"120", 500}}}, {"stream", true}};
   const auto events = Events("/v1/responses", request);
   const std::string whole = Chat(8).at("choices")[0].at("message").at("content");
   std::vector<std::string> names;
@@ -117,7 +117,6 @@ TEST_F(ResponsesTest, AStreamHasTheEventsOfOpenAi) {
   EXPECT_EQ(events.front().second.at("response").at("status"), "in_progress");
   EXPECT_EQ(events.back().second.at("response").at("output")[0].at("content")[0].at("text"), whole);
   request["logit_bias"] = {{"257", 1000}};
-  request["ignore_eos"] = false;
   EXPECT_EQ(Events("/v1/responses", request).back().first, "response.completed");
 }
 
@@ -128,7 +127,7 @@ TEST_F(ResponsesTest, AMessageIsTheChatsReply) {
                         {"messages", {{{"role", "user"}, {"content", "To"}}}},
                         {"max_tokens", 8},
                         {"temperature", 0},
-                        {"ignore_eos", true},
+                        {"logit_bias", {{"120", 500}}},
                         {"thinking", {{"type", "disabled"}}},
                         {"metadata", {{"user_id", "ann"}}}};
   const HttpAnswer answer = client_.Post("/v1/messages", request);
