@@ -14,7 +14,7 @@
 
 namespace triptych::server {
 
-// What is known of a generation before its first chunk. The model must outlive the answer.
+// Facts of a generation before its first chunk. The model must outlive the answer.
 struct AnswerStart {
   const ModelInfo& model;
   const std::string& request_id;
