@@ -18,7 +18,7 @@
 namespace triptych::server {
 namespace {
 
-constexpr size_t kMaxModelNameBytes = 64;
+constexpr size_t kMaxModelNameBytes = 128;
 constexpr size_t kMaxHostNameBytes = 253;  // DNS names as text
 
 using Settings = std::map<std::string, std::string>;
@@ -28,10 +28,11 @@ template <typename... Args>
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-bool IsName(const std::string& name, size_t most_bytes) {
+// `others`: allowed characters besides letters and digits.
+bool IsName(const std::string& name, size_t most_bytes, std::string_view others) {
   return !name.empty() && name.size() <= most_bytes &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+         std::all_of(name.begin(), name.end(), [=](unsigned char c) {
+           return std::isalnum(c) || others.find(static_cast<char>(c)) != others.npos;
          });
 }
 
@@ -145,9 +146,11 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
     Refuse("\"{}\" is not NAME=PATH[,SETTING=VALUE...]", text);
   }
   model.name = text.substr(0, equals);
-  if (!IsName(model.name, kMaxModelNameBytes)) {
-    Refuse("\"{}\" is not a model name; allowed: 1 to 64 letters, digits, '-', '_' and '.'",
-           model.name);
+  if (!IsName(model.name, kMaxModelNameBytes, "-_./:@+")) {
+    Refuse(
+        "\"{}\" is not a model name; allowed: 1 to {} letters, digits, '-', '_', '.', '/', ':', "
+        "'@' and '+'",
+        model.name, kMaxModelNameBytes);
   }
   model.checkpoint = text.substr(equals + 1, comma - equals - 1);
   if (!checkpoint::MayBeCheckpoint(model.checkpoint)) {
@@ -196,11 +199,21 @@ void CheckAddress(const std::string& text) {
 }
 
 void CheckHostName(const std::string& text) {
-  if (IsName(text, kMaxHostNameBytes)) return;
+  if (IsName(text, kMaxHostNameBytes, "-_.")) return;
   Refuse(
       "\"{}\" is not a host name; allowed: 1 to {} letters, digits, '-', '_' and '.', without a "
       "port",
       text, kMaxHostNameBytes);
+}
+
+void CheckOrigin(const std::string& text) {
+  const std::string_view whole = text;
+  const size_t scheme = whole.find("://");
+  const std::string_view host = whole.substr(std::min(scheme + 3, whole.size()));
+  const bool is_origin = scheme != whole.npos && IsName(text.substr(0, scheme), 32, "-+.") &&
+                         IsName(std::string(host), kMaxHostNameBytes + 8, "-_.:[]");
+  if (text == "*" || is_origin) return;
+  Refuse("\"{}\" is not an origin; allowed: SCHEME://HOST[:PORT] without a path, or *", text);
 }
 
 bool IsLoopbackHost(const std::string& host) {

@@ -49,6 +49,9 @@ void CheckAddress(const std::string& text);
 // Throws unless `text` is a host name without a port.
 void CheckHostName(const std::string& text);
 
+// Throws unless `text` is the origin of web pages, or "*".
+void CheckOrigin(const std::string& text);
+
 // True if only this machine can reach an address with that host, as ParseAddress returns it.
 bool IsLoopbackHost(const std::string& host);
 

@@ -134,9 +134,18 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
   app.add_option(
          "--http-hosts", options.transport.http_hosts,
          "Host header values, separated by commas, that HTTP accepts where no token or certificate "
-         "is required, in addition to IP addresses, localhost and the host of --http [none]")
+         "is required, in addition to IP addresses, localhost, this machine's name and the host of "
+         "--http [none]")
       ->delimiter(',')
       ->check(Parses("NAME", CheckHostName));
+  app.add_option("--http-origins", options.transport.http_origins,
+                 "Origins, separated by commas, whose web pages may use HTTP (CORS), such as "
+                 "http://localhost:5173; *: all [none]")
+      ->delimiter(',')
+      ->check(Parses("ORIGIN", CheckOrigin));
+  AddSwitch(app, "--http-parse-special", options.transport.http_parse_special,
+            "prompts of /v1/completions and texts of /tokenize name special tokens, unless a "
+            "request's parse_special says otherwise");
   texts.kv_cache_bytes = parse_size(kDefaultKvCacheShare) < parse_size(kDefaultKvCacheBytes)
                              ? kDefaultKvCacheShare
                              : kDefaultKvCacheBytes;
@@ -274,8 +283,9 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
 
 // Options that few deployments need, in a group of their own in --help.
 void GroupAdvanced(CLI::App& app) {
-  for (const char* name : {"--block-positions", "--expand-from", "--max-slowdown",
-                           "--max-waiting-tokens", "--client-rate", "--http-hosts"}) {
+  for (const char* name :
+       {"--block-positions", "--expand-from", "--max-slowdown", "--max-waiting-tokens",
+        "--client-rate", "--http-hosts", "--http-origins", "--http-parse-special"}) {
     app.get_option(name)->group("Advanced");
   }
 }
@@ -399,9 +409,12 @@ void CheckTogether(const ServerOptions& options) {
         fmt::format("is {}; allowed: at most --max-batch-tokens ({}), a row per running sequence",
                     options.engine.max_running, options.engine.max_batch_tokens));
   }
-  if (!options.transport.http && !options.transport.http_hosts.empty()) {
-    throw CLI::ValidationError("--http-hosts", "is set; allowed: only with --http HOST:PORT");
-  }
+  const auto needs_http = [&](const char* flag, bool is_set) {
+    if (options.transport.http || !is_set) return;
+    throw CLI::ValidationError(flag, "is set; allowed: only with --http HOST:PORT");
+  };
+  needs_http("--http-hosts", !options.transport.http_hosts.empty());
+  needs_http("--http-origins", !options.transport.http_origins.empty());
   CheckWhoIsLetIn(options.transport);
 }
 

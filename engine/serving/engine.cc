@@ -285,6 +285,15 @@ bool Engine::ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows) 
   return true;
 }
 
+std::string Engine::TextOf(Sequence& sequence, int32_t token, bool show_special) const {
+  const std::string bytes = sequence.stream.Push(*tokenizer_, token);
+  if (!bytes.empty()) return sequence.stops.Push(sequence.utf8.Push(bytes));
+  if (!show_special && sequence.request->stop.empty()) return "";
+  const std::string special(tokenizer_->SpecialText(token));
+  return show_special ? sequence.stops.Push(sequence.utf8.Push(special))
+                      : sequence.stops.PushHidden(special);
+}
+
 void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
   const int32_t token = row.token;
@@ -315,7 +324,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const bool ended = is_in(sequence.ends);
   // An end token is no text, even if a tokenizer needs it for texts, too.
   if (request.ignore_eos || !is_in(tokenizer_->end_tokens())) {
-    delta.text = sequence.stops.Push(sequence.utf8.Push(sequence.stream.Push(*tokenizer_, token)));
+    delta.text = TextOf(sequence, token, request.show_special && !ended);
   }
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;

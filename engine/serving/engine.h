@@ -114,6 +114,8 @@ class Engine {
   void Commit(const Chunk& chunk, std::span<LogitRow> rows);
   // False if a log-probability is not finite.
   bool ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows);
+  // The text that a generated token releases. `show_special`: a special token has its text.
+  std::string TextOf(Sequence& sequence, int32_t token, bool show_special) const;
   // Delivers the chosen token, and finishes the sequence if it ends there.
   void Generate(Sequence& sequence, LogitRow& row);
   // Ends the sequence with kFailed, and the choices held back for its prompt.

@@ -35,9 +35,11 @@ struct Request {
   int32_t choices = 1;
   SamplingParams sampling;
   uint64_t seed = 0;  // of choice 0; ChoiceSeed derives the seeds of the others
+  // Matched in the text that includes the special tokens' text, shown or not.
   std::vector<std::string> stop;
   bool include_stop = false;         // the matched stop string is part of the text
   std::vector<int32_t> stop_tokens;  // in addition to the end tokens
+  bool show_special = false;         // special tokens that do not end the output have their text
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;  // report the chosen token's and those of this many top tokens
   // Report those of prompt[1:], each with this many top tokens. The whole prompt is then computed.

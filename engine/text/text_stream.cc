@@ -50,11 +50,13 @@ void StopStrings::Automaton::Advance(char c) {
   if (stop[length] == c) ++length;
 }
 
-std::string StopStrings::Push(std::string_view text) {
+std::string StopStrings::Push(std::string_view text, bool hidden) {
   if (matched_ || text.empty()) return "";
+  if (automata_.empty()) return hidden ? "" : std::string(text);
   size_t partial = 0;  // the longest suffix that is a proper prefix of a stop string
   for (const char c : text) {
     held_ += c;
+    hidden_.push_back(hidden);
     partial = 0;
     for (Automaton& automaton : automata_) {
       automaton.Advance(c);
@@ -67,19 +69,27 @@ std::string StopStrings::Push(std::string_view text) {
     }
     if (found_ && held_.size() - partial >= found_->start) return Flush();
   }
-  std::string released = held_.substr(0, held_.size() - partial);
-  held_.erase(0, released.size());
-  if (found_) found_->start -= released.size();
-  return released;
+  const size_t released = held_.size() - partial;
+  if (found_) found_->start -= released;
+  return Release(released);
+}
+
+std::string StopStrings::Release(size_t bytes) {
+  std::string shown;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (!hidden_[i]) shown += held_[i];
+  }
+  held_.erase(0, bytes);
+  hidden_.erase(hidden_.begin(), hidden_.begin() + static_cast<std::ptrdiff_t>(bytes));
+  return shown;
 }
 
 std::string StopStrings::Flush() {
-  std::string text = std::move(held_);
-  held_.clear();
+  std::string text = Release(found_ ? found_->start : held_.size());
   if (found_) {
-    text.resize(found_->start);
     matched_ = std::move(found_->stop);
     found_.reset();
+    Release(held_.size());
   }
   return text;
 }

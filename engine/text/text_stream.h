@@ -29,14 +29,16 @@ class Utf8Stream {
 // Ends a text before the stop string that starts first in it (the shortest of those that start
 // together), and holds back text that may begin one. The result is the same for any split of the
 // text. A stop string inside a longer one that may still complete is decided once the longer one
-// is.
+// is. Hidden text, such as a special token's, takes part in matches and is never returned.
 class StopStrings {
  public:
   // REQUIRES: none is empty.
   explicit StopStrings(std::vector<std::string> stops);
 
   // The text that can no longer be part of a stop string. After a match, only empty text.
-  std::string Push(std::string_view text);
+  std::string Push(std::string_view text) { return Push(text, /*hidden=*/false); }
+  // The same for hidden text: returns shown text that came before it.
+  std::string PushHidden(std::string_view text) { return Push(text, /*hidden=*/true); }
   // The text still held, up to a match that was not decided yet. Empty after a match.
   std::string Flush();
   // The stop string that ended the text, if one did.
@@ -57,8 +59,13 @@ class StopStrings {
     std::string stop;
   };
 
+  std::string Push(std::string_view text, bool hidden);
+  // Removes the first `bytes` of the held text. Returns those that are not hidden.
+  std::string Release(size_t bytes);
+
   std::vector<Automaton> automata_;
   std::string held_;
+  std::vector<bool> hidden_;    // by byte of held_
   std::optional<Found> found_;  // complete, but one that starts earlier is still possible
   std::optional<std::string> matched_;
 };

@@ -19,6 +19,14 @@ std::string Tokenizer::Decode(std::span<const int32_t> tokens) const {
   return bytes;
 }
 
+std::string_view Tokenizer::SpecialText(int32_t token) const {
+  const std::span<const SpecialToken> special = special_tokens();
+  const auto found =
+      std::find_if(special.begin(), special.end(),
+                   [token](const SpecialToken& candidate) { return candidate.token == token; });
+  return found == special.end() ? std::string_view() : std::string_view(found->text);
+}
+
 void TokenStream::Skip(const Tokenizer& tokenizer, std::span<const int32_t> tokens) {
   const auto has_bytes = [&](int32_t token) { return !tokenizer.Decode(token).empty(); };
   if (std::any_of(tokens.begin(), tokens.end(), has_bytes)) position_ = TextPosition::kInside;

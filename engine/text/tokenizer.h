@@ -75,6 +75,8 @@ class Tokenizer {
   // The greatest token id plus one.
   virtual int32_t vocab_size() const = 0;
   virtual std::span<const SpecialToken> special_tokens() const { return {}; }
+  // The text that names a special token; empty for others.
+  std::string_view SpecialText(int32_t token) const;
   // The token to put before a text, if there is one.
   virtual std::optional<int32_t> begin_token() const = 0;
   // The tokens that end a text, at least one. The first is the one to put after a text.

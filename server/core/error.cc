@@ -23,6 +23,13 @@ Error InvalidArgument(std::string field, std::string description) {
           .reason = "INVALID_FIELD"};
 }
 
+Error ContextLengthExceeded(std::string field, std::string description) {
+  return {.code = ErrorCode::kInvalidArgument,
+          .description = std::move(description),
+          .field = std::move(field),
+          .reason = "CONTEXT_LENGTH_EXCEEDED"};
+}
+
 Error ModelNotFound(const std::string& name, const std::string& loaded) {
   return {.code = ErrorCode::kNotFound,
           .description = fmt::format("model {} is not loaded; loaded: {}", Quote(name), loaded),

@@ -43,6 +43,8 @@ struct Error {
 
 // `description` continues from the field's name: "is 3; allowed: 0 to 2".
 Error InvalidArgument(std::string field, std::string description);
+// The prompt does not fit into the model's context or cache.
+Error ContextLengthExceeded(std::string field, std::string description);
 // `loaded` lists the loaded models.
 Error ModelNotFound(const std::string& name, const std::string& loaded);
 Error QueueFull();

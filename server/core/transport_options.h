@@ -44,6 +44,8 @@ struct TransportLimits {
   std::chrono::milliseconds min_ping_interval{std::chrono::seconds(9)};
   // HTTP: time for a whole request to arrive, from its first byte. gRPC bounds its buffers instead.
   std::chrono::milliseconds max_request_time{std::chrono::seconds(60)};
+  // HTTP: time after which a stream without output sends a comment.
+  std::chrono::milliseconds max_silence{std::chrono::seconds(5)};
   int max_connections = 4096;          // HTTP
   int max_address_connections = 2048;  // HTTP, from one address
   // Idle time after which the server pings a client, and time for the reply before it disconnects.
@@ -63,8 +65,13 @@ struct TransportOptions {
   // Address of HTTP, as above; absent: HTTP is off.
   std::optional<std::string> http = {};
   // Host header values that HTTP accepts where no token or certificate is required, in addition to
-  // IP addresses, localhost and the host of `http` (HostNames).
+  // those of HostNames.
   std::vector<std::string> http_hosts = {};
+  // Origins whose web pages may read HTTP's responses (CrossOrigin).
+  std::vector<std::string> http_origins = {};
+  // Whether prompts and texts of HTTP name special tokens unless their parse_special says
+  // otherwise.
+  bool http_parse_special = true;
   std::optional<TlsOptions> tls;  // of all addresses; absent: unencrypted
   TransportLimits limits;
   bool reflection = true;

@@ -258,6 +258,7 @@ GenerateParams FromProto(const v1::GenerateRequest& message) {
   params.stop_token_ids = View(message.stop_token_ids());
   params.min_new_tokens = message.min_new_tokens();
   params.include_stop = message.include_stop();
+  params.show_special = message.show_special_tokens();
   params.echo = message.echo();
   if (message.has_prompt_logprobs()) params.prompt_logprobs = message.prompt_logprobs();
   params.priority = message.priority();

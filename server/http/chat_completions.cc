@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "server/core/requests/validation.h"
+#include "server/core/requests/context_length.h"
 
 namespace triptych::server {
 namespace {
@@ -20,36 +20,19 @@ std::string At(const std::string& list, size_t index) {
 constexpr std::string_view kRoles = R"("system", "developer", "user", "assistant")";
 constexpr std::string_view kContents = "a string, or an array of text parts, at least one";
 
-// The text of a content part; its type must be "text". `path`: the part's path and a '.'.
+// The text of a content part, whose type is "text", or "input_text" or "output_text" as in
+// /v1/responses. `path`: the part's path and a '.'.
 std::string_view ReadPart(const Json& part, const std::string& path, Fields& message) {
   Fields fields(part, path);
   const Json* const type = fields.Need("type", "\"text\"");
-  if (type != nullptr && *type != "text") fields.Refuse("type", *type, "\"text\"");
+  if (type != nullptr && *type != "text" && *type != "input_text" && *type != "output_text") {
+    fields.Refuse("type", *type, "\"text\"");
+  }
+  fields.Ignore({"cache_control"});
+  for (const char* const name : {"annotations", "citations", "logprobs"}) fields.Lack(name);
   fields.Need("text", "a string");
   const std::string_view text = fields.String("text").value_or("");
   if (auto error = fields.Finish()) message.Fail(std::move(*error));
-  return text;
-}
-
-// The content of a message, its parts joined by line breaks. `path`: the message's path and a '.'.
-std::string ReadContent(Fields& message, const std::string& path) {
-  const Json* const content = message.Need("content", kContents);
-  if (content == nullptr) return "";
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array() || content->empty()) {
-    message.Refuse("content", *content, kContents);
-    return "";
-  }
-  std::string text;
-  for (size_t i = 0; i < content->size(); ++i) {
-    const Json& part = (*content)[i];
-    if (!part.is_object()) {
-      message.Refuse(At("content", i), part, "an object of the type \"text\"");
-      return "";
-    }
-    if (i > 0) text += '\n';
-    text += ReadPart(part, path + At("content", i) + ".", message);
-  }
   return text;
 }
 
@@ -64,30 +47,26 @@ ChatRole ReadRole(Fields& message) {
   return {};
 }
 
-std::vector<ChatMessage> ReadMessages(Fields& fields) {
-  constexpr std::string_view kAllowed = "an array of messages, at least one";
-  const Json* const array = fields.Need("messages", kAllowed);
-  if (array == nullptr) return {};
-  if (!array->is_array() || array->empty()) {
-    fields.Refuse("messages", *array, kAllowed);
-    return {};
+// Reads the members of a message besides its role and content, which change nothing.
+void ReadMessageRest(Fields& message) {
+  const Json* const type = message.Any("type");
+  if (type != nullptr && *type != "message" && *type != "text") {
+    message.Refuse("type", *type, "\"message\", \"text\"");
   }
-  std::vector<ChatMessage> messages;
-  for (const Json& object : *array) {
-    const std::string path = At("messages", messages.size());
-    if (!object.is_object()) {
-      fields.Refuse(path, object, "an object");
-      return {};
-    }
-    Fields message(object, path + ".");
-    const ChatRole role = ReadRole(message);
-    messages.push_back({role, ReadContent(message, path + ".")});
-    if (auto error = message.Finish()) {
-      fields.Fail(std::move(*error));
-      return {};
-    }
+  message.Ignore({"name", "id", "status", "cache_control"});
+  for (const char* const name : {"tool_calls", "annotations", "refusal", "audio"}) {
+    message.Lack(name);
   }
-  return messages;
+}
+
+// Tools that a reply cannot call. Without tools, "auto" is as "none".
+void ReadTools(Fields& fields) {
+  fields.Lack("tools");
+  fields.Lack("functions");
+  for (const char* const name : {"tool_choice", "function_call"}) {
+    const Json* const choice = fields.Any(name);
+    if (choice != nullptr && *choice != "auto") fields.Lack(name, "none");
+  }
 }
 
 // Number of alternatives per token; absent if log-probabilities are not requested.
@@ -112,19 +91,66 @@ JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenize
 
 }  // namespace
 
+std::string ReadContent(Fields& fields, const std::string& name, const std::string& path) {
+  const Json* const content = fields.Need(name, kContents);
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array() || content->empty()) {
+    fields.Refuse(name, *content, kContents);
+    return "";
+  }
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const Json& part = (*content)[i];
+    if (!part.is_object()) {
+      fields.Refuse(At(name, i), part, "an object of the type \"text\"");
+      return "";
+    }
+    if (i > 0) text += '\n';
+    text += ReadPart(part, path + At(name, i) + ".", fields);
+  }
+  return text;
+}
+
+std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name) {
+  constexpr std::string_view kAllowed = "an array of messages, at least one";
+  const Json* const array = fields.Need(name, kAllowed);
+  if (array == nullptr) return {};
+  if (!array->is_array() || array->empty()) {
+    fields.Refuse(name, *array, kAllowed);
+    return {};
+  }
+  std::vector<ChatMessage> messages;
+  for (const Json& object : *array) {
+    const std::string path = At(name, messages.size());
+    if (!object.is_object()) {
+      fields.Refuse(path, object, "an object");
+      return {};
+    }
+    Fields message(object, path + ".");
+    const ChatRole role = ReadRole(message);
+    messages.push_back({role, ReadContent(message, "content", path + ".")});
+    ReadMessageRest(message);
+    if (auto error = message.Finish()) {
+      fields.Fail(std::move(*error));
+      return {};
+    }
+  }
+  return messages;
+}
+
 Result<ChatRequest> ParseChat(const Json& body) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   completion.logprobs_field = "top_logprobs";
   Fields fields(body);
-  request.messages = ReadMessages(fields);
+  request.messages = ReadMessages(fields, "messages");
   ReadCommon(fields, completion);
   completion.params.logprobs = ReadLogprobs(fields);
-  fields.Lack("tools", Json::array());
-  fields.Lack("tool_choice", "none");
-  fields.Lack("functions", Json::array());
-  fields.Lack("function_call", "none");
+  ReadTools(fields);
+  fields.Lack("echo");
+  fields.Lack("add_special_tokens");
   fields.Lack("response_format", {{"type", "text"}});
   fields.Lack("modalities", Json::array({"text"}));
   fields.Lack("audio");
@@ -152,24 +178,22 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
   }
   CompletionRequest& completion = request.completion;
   try {
-    completion.prompt_tokens = Encode(pieces.value(), *model.tokenizer);
+    completion.AddPrompt(Encode(pieces.value(), *model.tokenizer));
   } catch (const EncodeError& e) {
     return InvalidArgument("messages", e.what());
   }
-  completion.params.prompt.input = std::span<const int32_t>(completion.prompt_tokens);
   completion.params.end_of_turn = EndOfTurn(*model.chat_template);
   return std::move(completion);
 }
 
-ChatCompletion::ChatCompletion(const ModelInfo& model, const std::string& request_id,
-                               const CompletionRequest& request)
+ChatCompletion::ChatCompletion(const AnswerStart& start, const CompletionRequest& request)
     : CompletionAnswer({.id_prefix = "chatcmpl-",
                         .object = "chat.completion",
                         .chunk_object = "chat.completion.chunk",
                         .no_logprobs = {{"content", JsonOutput::array()}, {"refusal", nullptr}},
                         .bytes_per_logprob = 512},
-                       model, request_id, request),
-      begun_(request.params.n.value_or(1)) {}
+                       start, request),
+      begun_(request.choices()) {}
 
 void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   const Tokenizer& tokenizer = *model().tokenizer;

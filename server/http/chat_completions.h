@@ -18,6 +18,13 @@ struct ChatRequest {
   std::vector<ChatMessage> messages;
 };
 
+// The text of the member `name`, a string or a list of text parts, which become lines. `path`: the
+// prefix of the member's name in errors.
+std::string ReadContent(Fields& fields, const std::string& name, const std::string& path);
+
+// The messages in the member `name`. Members that change nothing are ignored.
+std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name);
+
 // REQUIRES: `body` is an object and outlives the result.
 Result<ChatRequest> ParseChat(const Json& body);
 
@@ -27,8 +34,7 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
 // The response, whole or in chunks.
 class ChatCompletion final : public CompletionAnswer {
  public:
-  ChatCompletion(const ModelInfo& model, const std::string& request_id,
-                 const CompletionRequest& request);
+  ChatCompletion(const AnswerStart& start, const CompletionRequest& request);
 
  private:
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;

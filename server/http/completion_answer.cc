@@ -5,6 +5,7 @@
 
 #include "engine/text/text_stream.h"
 #include "server/core/stats/request_summary.h"
+#include "server/http/error_response.h"
 
 namespace triptych::server {
 namespace {
@@ -49,14 +50,19 @@ std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
 
 JsonOutput LogprobJson(float logprob) { return std::max(logprob, -9999.0F); }
 
-CompletionAnswer::CompletionAnswer(Kind kind, const ModelInfo& model, const std::string& request_id,
+CompletionAnswer::CompletionAnswer(Kind kind, const AnswerStart& start,
                                    const CompletionRequest& request)
     : kind_(std::move(kind)),
-      model_(model),
-      id_(kind_.id_prefix + request_id),
+      model_(start.model),
+      id_(kind_.id_prefix + start.request_id),
       logprobs_(request.params.logprobs.has_value()),
       include_usage_(request.include_usage),
-      choices_(request.params.n.value_or(1)) {
+      usage_in_chunks_(request.usage_in_chunks),
+      choices_of_prompt_(request.choices()),
+      choices_(start.prompts.size() * choices_of_prompt_) {
+  for (const PromptTokens& prompt : start.prompts) {
+    prompt_lengths_.push_back(std::ssize(prompt.tokens));
+  }
   if (!logprobs_) return;
   for (Choice& choice : choices_) choice.logprobs = kind_.no_logprobs;
 }
@@ -75,14 +81,18 @@ JsonOutput CompletionAnswer::ChoiceJson(size_t index, const JsonOutput& text,
 }
 
 CompletionAnswer::Choice CompletionAnswer::Read(const StreamChunk& chunk) {
-  Choice news{.text = chunk.text, .logprobs = nullptr, .reason = std::nullopt};
+  Choice news{.text = chunk.text,
+              .logprobs = nullptr,
+              .reason = std::nullopt,
+              .tokens = std::ssize(chunk.tokens)};
   if (logprobs_) {
     news.logprobs = kind_.no_logprobs;
     AddLogprobs(chunk, news.logprobs);
   }
   if (chunk.completion) {
     news.reason = chunk.completion->reason;
-    AddUsage(chunk.completion->usage, /*shares_prompt=*/true, usage_);
+    AddUsage(chunk.completion->usage, /*adds_prompt=*/chunk.choice % choices_of_prompt_ == 0,
+             usage_);
   }
   return news;
 }
@@ -107,20 +117,37 @@ std::string CompletionAnswer::Whole() const {
   return ToText(answer);
 }
 
-std::string CompletionAnswer::Chunk(const StreamChunk& chunk) {
+std::string CompletionAnswer::Events(const StreamChunk& chunk) {
   const Choice news = Read(chunk);
   JsonOutput event = Head(kind_.chunk_object);
   event["choices"] = JsonOutput::array();
   event["choices"].push_back(ChoiceJson(chunk.choice, ChunkText(chunk.choice, news.text), news));
-  if (include_usage_) event["usage"] = nullptr;
-  return ToText(event);
+  if (usage_in_chunks_) {
+    int64_t& generated = choices_[chunk.choice].tokens;
+    generated += news.tokens;
+    const int64_t prompt = prompt_lengths_[chunk.choice / choices_of_prompt_];
+    event["usage"] = {{"prompt_tokens", prompt},
+                      {"completion_tokens", generated},
+                      {"total_tokens", prompt + generated}};
+  } else if (include_usage_) {
+    event["usage"] = nullptr;
+  }
+  return ServerEvent("", ToText(event));
 }
 
-std::string CompletionAnswer::UsageChunk() const {
-  JsonOutput event = Head(kind_.chunk_object);
-  event["choices"] = JsonOutput::array();
-  event["usage"] = UsageJson(usage_);
-  return ToText(event);
+std::string CompletionAnswer::EndEvents() {
+  std::string events;
+  if (include_usage_) {
+    JsonOutput event = Head(kind_.chunk_object);
+    event["choices"] = JsonOutput::array();
+    event["usage"] = UsageJson(usage_);
+    events = ServerEvent("", ToText(event));
+  }
+  return events + ServerEvent("", "[DONE]");
+}
+
+std::string CompletionAnswer::ErrorEvents(const Error& error) {
+  return ServerEvent("", ErrorBody(error));
 }
 
 size_t CompletionAnswer::BytesOf(const StreamChunk& chunk) const {

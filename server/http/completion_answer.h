@@ -12,6 +12,7 @@
 #include "engine/text/tokenizer.h"
 #include "server/core/model_info.h"
 #include "server/core/requests/stream_buffer.h"
+#include "server/http/answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/json_output.h"
 #include "server/http/unix_time.h"
@@ -26,23 +27,15 @@ std::string TokenText(int32_t token, const Tokenizer& tokenizer);
 // The log-probability, at least -9999: JSON has no infinity.
 JsonOutput LogprobJson(float logprob);
 
-// Builds the response from generated chunks: whole, or as one event per chunk.
-class CompletionAnswer {
+// One event per chunk, then the usage if it is asked for, then [DONE].
+class CompletionAnswer : public Answer {
  public:
-  virtual ~CompletionAnswer() = default;
-  CompletionAnswer(const CompletionAnswer&) = delete;
-  CompletionAnswer& operator=(const CompletionAnswer&) = delete;
-
-  // Adds a chunk to the whole response.
-  void Add(const StreamChunk& chunk);
-  std::string Whole() const;
-
-  // The data of one server-sent event. UsageChunk covers the choices that have ended.
-  std::string Chunk(const StreamChunk& chunk);
-  std::string UsageChunk() const;
-
-  // Approximate upper bound of the memory that a chunk takes once it is added.
-  size_t BytesOf(const StreamChunk& chunk) const;
+  void Add(const StreamChunk& chunk) override;
+  std::string Whole() const override;
+  size_t BytesOf(const StreamChunk& chunk) const override;
+  std::string Events(const StreamChunk& chunk) override;
+  std::string EndEvents() override;
+  std::string ErrorEvents(const Error& error) override;
 
  protected:
   // The differences between completions and chat completions.
@@ -53,9 +46,7 @@ class CompletionAnswer {
     JsonOutput no_logprobs;    // empty lists by name, and other members
     size_t bytes_per_logprob;  // as a JSON value in memory
   };
-  // The model must outlive the answer.
-  CompletionAnswer(Kind kind, const ModelInfo& model, const std::string& request_id,
-                   const CompletionRequest& request);
+  CompletionAnswer(Kind kind, const AnswerStart& start, const CompletionRequest& request);
 
   const ModelInfo& model() const { return model_; }
 
@@ -64,6 +55,7 @@ class CompletionAnswer {
     std::string text;
     JsonOutput logprobs;  // null unless requested
     std::optional<serving::FinishReason> reason;
+    int64_t tokens = 0;
   };
 
   // Adds the log-probabilities of a chunk to the lists.
@@ -83,6 +75,9 @@ class CompletionAnswer {
   const int64_t created_ = UnixTime();
   const bool logprobs_;
   const bool include_usage_;
+  const bool usage_in_chunks_;
+  const int32_t choices_of_prompt_;
+  std::vector<int64_t> prompt_lengths_;  // by prompt
   std::vector<Choice> choices_;
   serving::RequestUsage usage_;
 };

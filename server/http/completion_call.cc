@@ -18,9 +18,10 @@ namespace {
 // Memory of one response that is sent whole.
 constexpr int64_t kMaxKeptBytes = int64_t{16} << 20;
 
-constexpr const char* kRequestIdHeader = "x-request-id";
+// A comment of the event stream, which clients skip and which keeps proxies from closing it.
+constexpr const char* kComment = ":\n\n";
 
-std::string Event(const std::string& data) { return "data: " + data + "\n\n"; }
+constexpr const char* kRequestIdHeader = "x-request-id";
 
 }  // namespace
 
@@ -52,7 +53,7 @@ class CompletionCall::Listener final : public CallListener,
 };
 
 CompletionCall::CompletionCall(std::shared_ptr<Call> call, CompletionRequest request,
-                               std::unique_ptr<CompletionAnswer> answer, const std::string& client,
+                               std::unique_ptr<Answer> answer, const std::string& client,
                                std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
     : call_(std::move(call)),
       request_(std::move(request)),
@@ -80,12 +81,8 @@ void CompletionCall::Advance() {
     const Call::Event event = call_->Take();
     if (std::holds_alternative<std::monostate>(event)) return;
     if (std::holds_alternative<RequestAccepted>(event)) {
-      if (!request_.stream) continue;
       // Only now: a refused request gets an error status instead of a stream.
-      begun_ = true;
-      exchange_->Begin(
-          {.content_type = "text/event-stream",
-           .headers = {{"Cache-Control", "no-cache"}, {kRequestIdHeader, call_->id()}}});
+      if (request_.stream) Begin();
     } else if (const auto* chunk = std::get_if<StreamChunk>(&event)) {
       Send(*chunk);
     } else {
@@ -94,30 +91,51 @@ void CompletionCall::Advance() {
   }
 }
 
+void CompletionCall::OnQuiet() {
+  if (over_ || !request_.stream) return;
+  Begin();
+  exchange_->Write(kComment);
+}
+
+void CompletionCall::Begin() {
+  if (std::exchange(begun_, true)) return;
+  exchange_->Begin({.content_type = "text/event-stream",
+                    .headers = {{"Cache-Control", "no-cache"},
+                                {"X-Accel-Buffering", "no"},  // nginx would hold events back
+                                {kRequestIdHeader, call_->id()}}});
+  if (std::string events = answer_->BeginEvents(); !events.empty()) {
+    exchange_->Write(std::move(events));
+  }
+}
+
 void CompletionCall::Send(const StreamChunk& chunk) {
+  if (!request_.stream || answer_->keeps_events()) {
+    if (const auto error = Keep(chunk)) {
+      call_->Cancel();
+      return End({*error});
+    }
+  }
   if (request_.stream) {
     in_flight_ = true;
-    exchange_->Write(Event(answer_->Chunk(chunk)));
-  } else if (Keep(chunk)) {
+    exchange_->Write(answer_->Events(chunk));
+  } else {
+    answer_->Add(chunk);
     call_->ChunkDone(/*delivered=*/true);
   }
 }
 
-bool CompletionCall::Keep(const StreamChunk& chunk) {
+std::optional<Error> CompletionCall::Keep(const StreamChunk& chunk) {
   const auto bytes = static_cast<int64_t>(answer_->BytesOf(chunk));
-  const bool fits = kept_.held() + bytes <= kMaxKeptBytes;
-  if (fits && kept_.Hold(kept_.held() + bytes)) {
-    answer_->Add(chunk);
-    return true;
+  if (kept_.held() + bytes > kMaxKeptBytes) {
+    const std::string exceeds = "the response exceeds " + std::to_string(kMaxKeptBytes) + " bytes";
+    return answer_->keeps_events()
+               ? InvalidArgument(request_.length_field,
+                                 "is too large, as " + exceeds + "; allowed: fewer tokens")
+               : InvalidArgument(
+                     "stream", "is false, but " + exceeds + "; allowed: true for larger responses");
   }
-  over_ = true;
-  call_->Cancel();
-  Respond(ErrorResponse(fits ? MemoryPressure()
-                             : InvalidArgument("stream", "is false, but the response exceeds " +
-                                                             std::to_string(kMaxKeptBytes) +
-                                                             " bytes; allowed: true for larger "
-                                                             "responses")));
-  return false;
+  if (!kept_.Hold(kept_.held() + bytes)) return MemoryPressure();
+  return std::nullopt;
 }
 
 void CompletionCall::End(const CallEnd& end) {
@@ -127,12 +145,11 @@ void CompletionCall::End(const CallEnd& end) {
     if (!begun_) {
       Respond(ErrorResponse(error));
     } else {
-      exchange_->Write(Event(ErrorBody(error)));
+      exchange_->Write(answer_->ErrorEvents(error));
       exchange_->End(/*whole=*/false);
     }
   } else if (request_.stream) {
-    if (request_.include_usage) exchange_->Write(Event(answer_->UsageChunk()));
-    exchange_->Write(Event("[DONE]"));
+    exchange_->Write(answer_->EndEvents());
     exchange_->End(/*whole=*/true);
   } else {
     Respond({.body = answer_->Whole()});

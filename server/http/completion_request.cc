@@ -16,30 +16,16 @@ namespace {
 void ReadLength(Fields& fields, CompletionRequest& request) {
   const auto max_tokens = fields.Integer("max_tokens");
   const auto max_completion_tokens = fields.Integer("max_completion_tokens");
-  if (max_tokens && max_completion_tokens) {
-    fields.Fail(
-        InvalidArgument("max_completion_tokens", "is set, as is max_tokens; allowed: one of them"));
+  if (max_tokens && max_completion_tokens && *max_tokens != *max_completion_tokens) {
+    fields.Fail(InvalidArgument("max_completion_tokens",
+                                "is " + std::to_string(*max_completion_tokens) +
+                                    ", but max_tokens is " + std::to_string(*max_tokens) +
+                                    "; allowed: one of them, or the same"));
   }
   if (max_completion_tokens) request.length_field = "max_completion_tokens";
   request.params.max_new_tokens = max_tokens ? max_tokens : max_completion_tokens;
-}
-
-// Reads at most one entry more than the limit, enough for the core to refuse the list.
-void ReadStop(Fields& fields, GenerateParams& params) {
-  const Json* stop = fields.Any("stop");
-  if (stop == nullptr) return;
-  if (stop->is_string()) {
-    params.stop = {stop->get<std::string>()};
-    return;
-  }
-  if (!stop->is_array()) return fields.Refuse("stop", *stop, "a string or an array of strings");
-  for (const Json& entry : *stop) {
-    if (params.stop.size() > limits::kMaxStops) return;
-    if (!entry.is_string()) {
-      return fields.Refuse("stop[" + std::to_string(params.stop.size()) + "]", entry, "a string");
-    }
-    params.stop.push_back(entry.get<std::string>());
-  }
+  // llama.cpp's word for "as many as fit".
+  if (request.params.max_new_tokens == -1) request.params.max_new_tokens = limits::kNewTokens.high;
 }
 
 void ReadLogitBias(Fields& fields, SamplingFields& sampling) {
@@ -75,16 +61,90 @@ void ReadStream(Fields& fields, CompletionRequest& request) {
   if (!options->is_object()) return fields.Refuse("stream_options", *options, "an object");
   Fields entries(*options, "stream_options.");
   request.include_usage = entries.Bool("include_usage").value_or(false);
+  const bool continuous = entries.Bool("continuous_usage_stats").value_or(false);
+  request.usage_in_chunks = request.include_usage && continuous;
   entries.Ignore({"include_obfuscation"});
   if (const auto error = entries.Finish()) fields.Fail(*error);
 }
 
+// Reads the ends by the names of vLLM.
+void ReadEnds(Fields& fields, CompletionRequest& request) {
+  GenerateParams& params = request.params;
+  params.ignore_eos = fields.Bool("ignore_eos").value_or(false);
+  params.min_new_tokens = fields.Integer("min_tokens").value_or(0);
+  params.stop_token_ids = request.token_ids.emplace_back(fields.TokenIds("stop_token_ids"));
+  params.include_stop = fields.Bool("include_stop_str_in_output").value_or(false);
+  params.show_special = !fields.Bool("skip_special_tokens").value_or(true);
+}
+
+// Members of vLLM's, llama.cpp's and other servers' clients, with the values that change nothing.
+void ReadNeutral(Fields& fields) {
+  fields.Lack("use_beam_search");
+  fields.Lack("length_penalty", 1);
+  fields.Lack("early_stopping");
+  fields.Lack("truncate_prompt_tokens");
+  fields.Lack("prompt_logprobs");
+  fields.Lack("return_tokens_as_token_ids");
+  fields.Lack("return_token_ids");
+  fields.Lack("priority", 0);
+  fields.Lack("mirostat", 0);
+  fields.Lack("mirostat_mode", 0);
+  fields.Lack("typical_p", 1);
+  fields.Lack("tfs_z", 1);
+  fields.Lack("dry_multiplier", 0);
+  fields.Lack("xtc_probability", 0);
+  fields.Lack("dynatemp_range", 0);
+  fields.Ignore({"user", "store", "metadata", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention", "prediction", "request_id",
+                 "spaces_between_special_tokens", "detokenize"});
+}
+
 }  // namespace
 
-void ReadCommon(Fields& fields, CompletionRequest& request) {
+void CompletionRequest::AddPrompt(std::vector<int32_t> tokens) {
+  token_ids.push_back(std::move(tokens));
+  prompts.push_back({.input = std::span<const int32_t>(token_ids.back())});
+}
+
+std::vector<GenerateParams> CompletionRequest::All() const {
+  std::vector<GenerateParams> all(prompts.size(), params);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].prompt = prompts[i];
+    if (all.size() > 1) all[i].prompt.path = "prompts[" + std::to_string(i) + "].";
+  }
+  return all;
+}
+
+void CompletionRequest::DropViews() {
+  prompts.clear();
+  token_ids.clear();
+  params.prompt = {};
+  params.stop_token_ids = {};
+  params.sampling.allowed_token_ids = {};
+}
+
+void ReadStop(Fields& fields, const std::string& name, CompletionRequest& request) {
+  std::vector<std::string>& stops = request.params.stop;
+  request.stop_field = name;
+  const Json* stop = fields.Any(name);
+  if (stop == nullptr) return;
+  if (stop->is_string()) {
+    stops = {stop->get<std::string>()};
+    return;
+  }
+  if (!stop->is_array()) return fields.Refuse(name, *stop, "a string or an array of strings");
+  for (const Json& entry : *stop) {
+    if (stops.size() > limits::kMaxStops) return;
+    if (!entry.is_string()) {
+      return fields.Refuse(name + "[" + std::to_string(stops.size()) + "]", entry, "a string");
+    }
+    stops.push_back(entry.get<std::string>());
+  }
+}
+
+void ReadGeneration(Fields& fields, CompletionRequest& request) {
   GenerateParams& params = request.params;
   params.model = fields.String("model").value_or("");
-  ReadLength(fields, request);
   params.sampling.temperature = fields.Number("temperature");
   params.sampling.top_k = fields.Int32("top_k");
   params.sampling.top_p = fields.Number("top_p");
@@ -96,16 +156,24 @@ void ReadCommon(Fields& fields, CompletionRequest& request) {
     params.sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, params.sampling);
-  ReadStop(fields, params);
-  params.n = fields.Int32("n");
-  ReadStream(fields, request);
-  fields.Ignore({"user", "store", "metadata", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention"});
+  params.sampling.allowed_token_ids =
+      request.token_ids.emplace_back(fields.TokenIds("allowed_token_ids"));
+  ReadEnds(fields, request);
+  params.bypass_prefix_cache = !fields.Bool("cache_prompt").value_or(true);
+  ReadNeutral(fields);
 }
 
-TextOptions ReadTextOptions(Fields& fields, bool adds) {
+void ReadCommon(Fields& fields, CompletionRequest& request) {
+  ReadGeneration(fields, request);
+  ReadLength(fields, request);
+  ReadStop(fields, "stop", request);
+  request.params.n = fields.Int32("n");
+  ReadStream(fields, request);
+}
+
+TextOptions ReadTextOptions(Fields& fields, bool adds, const TextDefaults& defaults) {
   TextOptions options;
-  options.parse_special_tokens = fields.Bool("parse_special").value_or(false);
+  options.parse_special_tokens = fields.Bool("parse_special").value_or(defaults.parse_special);
   if (!fields.Bool("add_special_tokens").value_or(adds)) options.begin_token = false;
   return options;
 }
@@ -113,13 +181,24 @@ TextOptions ReadTextOptions(Fields& fields, bool adds) {
 Error InCompletionTerms(Error error, const CompletionRequest& request) {
   constexpr std::string_view kSampling = "sampling.";
   constexpr std::string_view kTokens = "tokens.ids";
+  constexpr std::string_view kPrompts = "prompts[";
   std::string& field = error.field;
+  std::string prompt = request.prompt_field;
+  if (field.starts_with(kPrompts)) {
+    const size_t end = field.find("].");
+    prompt += field.substr(kPrompts.size() - 1, end + 2 - kPrompts.size());
+    field.erase(0, end + 2);
+  }
   if (field.starts_with(kSampling)) {
     field.erase(0, kSampling.size());
   } else if (field.starts_with(kTokens)) {
-    field.replace(0, kTokens.size(), request.prompt_field);
+    field.replace(0, kTokens.size(), prompt);
   } else if (field == "text" || field == "tokens") {
-    field = request.prompt_field;
+    field = prompt;
+  } else if (field.starts_with("stop[") || field == "stop") {
+    field.replace(0, 4, request.stop_field);
+  } else if (field == "min_new_tokens") {
+    field = "min_tokens";
   } else if (field == "parse_special_tokens") {
     field = "parse_special";
   } else if (field == "max_new_tokens") {

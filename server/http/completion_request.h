@@ -1,4 +1,4 @@
-// Requests of OpenAI's completions and chat completions.
+// Requests to generate, of every API.
 #ifndef TRIPTYCH_SERVER_HTTP_COMPLETION_REQUEST_H_
 #define TRIPTYCH_SERVER_HTTP_COMPLETION_REQUEST_H_
 
@@ -12,24 +12,45 @@
 
 namespace triptych::server {
 
+// Movable; a copy views the original.
 struct CompletionRequest {
-  std::vector<int32_t> prompt_tokens;  // params may view them; later the generation's prompt
-  bool begin_token = false;            // the server prepended the first of them
-  GenerateParams params;               // views the body
+  GenerateParams params;        // without a prompt; views the body and `token_ids`
+  std::vector<Prompt> prompts;  // at least one; view the body and `token_ids`
+  std::vector<std::vector<int32_t>> token_ids;
   // Names of these fields in the request.
   std::string prompt_field = "prompt";
   std::string length_field = "max_tokens";
+  std::string stop_field = "stop";
   std::string logprobs_field = "logprobs";
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
+  bool usage_in_chunks = false;
+
+  void AddPrompt(std::vector<int32_t> tokens);
+  int32_t choices() const { return params.n.value_or(1); }  // of each prompt
+  // The parameters of each prompt.
+  std::vector<GenerateParams> All() const;
+  // Drops everything that views the body.
+  void DropViews();
 };
 
-// Reads the members that both kinds share: all except prompt, messages and log-probabilities.
+// Reads the members that all APIs share: the model, sampling, ends, and members that are ignored.
+void ReadGeneration(Fields& fields, CompletionRequest& request);
+// Reads in addition the members that completions and chat completions share: all except prompt,
+// messages and log-probabilities.
 void ReadCommon(Fields& fields, CompletionRequest& request);
+
+// Default of a text's parse_special.
+struct TextDefaults {
+  bool parse_special = true;
+};
 
 // Reads how a text becomes tokens: add_special_tokens (vLLM's name), `adds` if absent, and
 // parse_special (llama.cpp's name).
-TextOptions ReadTextOptions(Fields& fields, bool adds);
+TextOptions ReadTextOptions(Fields& fields, bool adds, const TextDefaults& defaults);
+
+// Reads stop strings: one, or a list of which at most one entry more than the limit is kept.
+void ReadStop(Fields& fields, const std::string& name, CompletionRequest& request);
 
 // The core's error with its field renamed to the request's name for it.
 Error InCompletionTerms(Error error, const CompletionRequest& request);

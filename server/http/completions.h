@@ -17,13 +17,12 @@
 namespace triptych::server {
 
 // REQUIRES: `body` is an object and outlives the result.
-Result<CompletionRequest> ParseCompletion(const Json& body);
+Result<CompletionRequest> ParseCompletion(const Json& body, const TextDefaults& defaults);
 
 // The response, whole or in chunks.
 class TextCompletion final : public CompletionAnswer {
  public:
-  TextCompletion(const ModelInfo& model, const std::string& request_id,
-                 const CompletionRequest& request);
+  TextCompletion(const AnswerStart& start, const CompletionRequest& request);
 
  private:
   // Progress of a choice's text.
@@ -32,6 +31,9 @@ class TextCompletion final : public CompletionAnswer {
     Utf8Stream prompt, generated;
     TokenStream tokens;
     int64_t characters = 0;  // code points so far: the next text_offset
+    // First token of an echoed prompt, which has no log-probability. Absent once listed, or if the
+    // server prepended the begin token.
+    std::optional<int32_t> first_token;
   };
 
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
@@ -43,9 +45,7 @@ class TextCompletion final : public CompletionAnswer {
   void AddToken(const serving::TokenLogprobs& logprobs, bool known, Place& place, Utf8Stream& text,
                 JsonOutput& lists) const;
 
-  // First token of an echoed prompt, which has no log-probability. Absent once listed, or if the
-  // server prepended the begin token.
-  std::optional<int32_t> first_token_;
+  const bool show_special_;
   std::vector<Place> places_;  // by choice
 };
 

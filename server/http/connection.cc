@@ -31,6 +31,7 @@ constexpr size_t kSmallAnswerBytes = 4 << 10;
 // and the client could lose the response.
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr size_t kMaxLingerBytes = 1 << 20;
+constexpr int kNoContent = 204;  // a status without a body
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -160,6 +161,7 @@ void Connection::Expect() {
   admitted_.reset();
   is_http_1_0_ = false;
   is_head_ = false;
+  origin_headers_.clear();
   Arm(Clock::now() + shared_.limits.max_idle);
 }
 
@@ -223,13 +225,19 @@ std::optional<HttpResponse> Connection::CheckHead() {
     return StatusResponse(421, "unknown_host",
                           "the host is " + Quoted(host) + "; allowed: " + shared_.hosts.Allowed());
   }
+  origin_headers_ = shared_.origins.Headers(View(head[http::field::origin]));
+  if (head.method() == http::verb::options) return AnswerOptions(target.path);
   const auto values = [&](const char* name) {
     std::vector<std::string> found;
     const auto [begin, end] = head.equal_range(name);
     for (auto value = begin; value != end; ++value) found.emplace_back(View(value->value()));
     return found;
   };
-  Credentials credentials{.authorization = values("authorization"),
+  std::vector<std::string> authorization = values("authorization");
+  for (const std::string& key : values("x-api-key")) {  // Anthropic's clients
+    if (authorization.empty()) authorization.push_back("Bearer " + key);
+  }
+  Credentials credentials{.authorization = std::move(authorization),
                           .address = address_,
                           .common_name = stream_->common_name(),
                           .traceparent = values(kTraceParent)};
@@ -241,6 +249,15 @@ std::optional<HttpResponse> Connection::CheckHead() {
   request_ = {.path = std::move(target.path), .query = std::move(target.query)};
   admitted_.emplace(std::get<Routes::Admitted>(std::move(admitted)));
   return std::nullopt;
+}
+
+HttpResponse Connection::AnswerOptions(std::string_view path) {
+  const RequestReader::Head& head = reader_.head();
+  if (head.count("access-control-request-method") > 0) {
+    origin_headers_ = shared_.origins.PreflightHeaders(
+        View(head[http::field::origin]), View(head["access-control-request-headers"]));
+  }
+  return shared_.routes.Options(path);
 }
 
 const std::string& Connection::client() const {
@@ -261,6 +278,12 @@ void Connection::Handle() {
   const auto call = std::get<std::shared_ptr<HttpCall>>(std::move(answer));
   call_ = call;
   call->Start(*this);
+  AwaitOutput();
+}
+
+void Connection::AwaitOutput() {
+  if (state_ != State::kAnswering || writing_ || ended_ || call_ == nullptr) return;
+  Arm(Clock::now() + shared_.limits.max_silence);
 }
 
 void Connection::RespondAndClose(HttpResponse response) {
@@ -279,7 +302,10 @@ void Connection::AddHead(const HttpResponse& response, const std::string& framin
           std::string(View(http::obsolete_reason(http::int_to_status(status)))) + "\r\n";
   out_ += "Date: " + Now() + "\r\n";
   for (const auto& [name, value] : response.headers) out_ += name + ": " + value + "\r\n";
-  out_ += "Content-Type: " + response.content_type + "\r\n" + framing;
+  out_ += origin_headers_;
+  if (response.status != kNoContent) {
+    out_ += "Content-Type: " + response.content_type + "\r\n" + framing;
+  }
   if (close_after_) {
     out_ += "Connection: close\r\n";
   } else if (is_http_1_0_) {
@@ -360,6 +386,7 @@ void Connection::OnWrite(const error_code& error, size_t bytes) {
     EndExchange();
   } else if (const std::shared_ptr<HttpCall> call = call_) {
     call->OnWritten();
+    AwaitOutput();
   }
 }
 
@@ -383,6 +410,10 @@ void Connection::Linger() {
 void Connection::OnTimeout() {
   if (state_ == State::kReading && reader_.begun() && !writing_) {
     RespondAndClose(StatusResponse(408, "request_timeout", "the request took too long to arrive"));
+  } else if (const std::shared_ptr<HttpCall> call = call_;
+             call != nullptr && state_ == State::kAnswering && !writing_) {
+    call->OnQuiet();
+    AwaitOutput();
   } else {
     Close();
   }

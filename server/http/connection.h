@@ -12,9 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/core/access/byte_budget.h"
 #include "server/core/transport_options.h"
+#include "server/http/cross_origin.h"
 #include "server/http/exchange.h"
 #include "server/http/host_names.h"
 #include "server/http/request_reader.h"
@@ -27,6 +29,7 @@ namespace triptych::server {
 struct HttpShared {
   const Routes& routes;
   const HostNames& hosts;
+  const CrossOrigin& origins;
   const TransportLimits& limits;
   ByteBudget& budget;
 };
@@ -80,6 +83,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   bool Admit();
   // The response that refuses the request by its head; absent if it may continue.
   std::optional<HttpResponse> CheckHead();
+  // The response to OPTIONS, also as a CORS preflight.
+  HttpResponse AnswerOptions(std::string_view path);
   // Client name for the byte budget: the address until the request is authorized.
   const std::string& client() const;
   void StartAnswer();
@@ -94,6 +99,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void EndExchange();
   void Linger();
   void OnTimeout();
+  // Arms the timer for OnQuiet while a call runs.
+  void AwaitOutput();
 
   // Sets the connection's only timer to OnTimeout at `end`; replaces the earlier one.
   void Arm(Clock::time_point end);
@@ -118,6 +125,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   HttpRequest request_;
   bool is_http_1_0_ = false;
   bool is_head_ = false;                     // HEAD: the response has no body
+  std::string origin_headers_;               // CORS header lines of the response
   std::optional<ByteBudget::Share> memory_;  // of a response that is sent whole
 
   std::shared_ptr<HttpCall> call_;  // null if the response is immediate

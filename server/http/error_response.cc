@@ -53,13 +53,16 @@ std::string Lower(std::string text) {
   return text;
 }
 
-std::string Body(const std::string& message, const char* type, const std::string& param,
-                 const std::string& code) {
-  return ToText({{"error",
-                  {{"message", message},
-                   {"type", type},
-                   {"param", param.empty() ? JsonOutput() : JsonOutput(param)},
-                   {"code", code.empty() ? JsonOutput() : JsonOutput(code)}}}});
+JsonOutput Members(const std::string& message, const char* type, const std::string& param,
+                   const std::string& code) {
+  return {{"message", message},
+          {"type", type},
+          {"param", param.empty() ? JsonOutput() : JsonOutput(param)},
+          {"code", code.empty() ? JsonOutput() : JsonOutput(code)}};
+}
+
+std::string Body(const JsonOutput& members) {
+  return ToText({{"type", "error"}, {"error", members}});
 }
 
 const char* TypeOf(int status) {
@@ -75,10 +78,12 @@ const char* TypeOf(int status) {
 
 }  // namespace
 
-std::string ErrorBody(const Error& error) {
+JsonOutput ErrorJson(const Error& error) {
   const std::string param = error.reason == "MODEL_NOT_FOUND" ? "model" : error.field;
-  return Body(error.Message(), KindOf(error).type, param, Lower(error.reason));
+  return Members(error.Message(), KindOf(error).type, param, Lower(error.reason));
 }
+
+std::string ErrorBody(const Error& error) { return Body(ErrorJson(error)); }
 
 HttpResponse ErrorResponse(const Error& error) {
   HttpResponse response{.status = KindOf(error).status, .body = ErrorBody(error)};
@@ -94,7 +99,7 @@ HttpResponse ErrorResponse(const Error& error) {
 }
 
 HttpResponse StatusResponse(int status, std::string_view code, const std::string& message) {
-  return {.status = status, .body = Body(message, TypeOf(status), "", std::string(code))};
+  return {.status = status, .body = Body(Members(message, TypeOf(status), "", std::string(code)))};
 }
 
 }  // namespace triptych::server

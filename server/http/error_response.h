@@ -1,4 +1,4 @@
-// Error responses in OpenAI's format.
+// Error responses in the format of OpenAI and Anthropic.
 #ifndef TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
 #define TRIPTYCH_SERVER_HTTP_ERROR_RESPONSE_H_
 
@@ -7,10 +7,13 @@
 
 #include "server/core/error.h"
 #include "server/http/exchange.h"
+#include "server/http/json_output.h"
 
 namespace triptych::server {
 
-// {"error": {"message", "type", "param", "code"}}; "code" is the error's reason in lower case.
+// {"message", "type", "param", "code"}; "code" is the error's reason in lower case.
+JsonOutput ErrorJson(const Error& error);
+// {"type": "error", "error": ErrorJson}. Anthropic's clients need the type.
 std::string ErrorBody(const Error& error);
 HttpResponse ErrorResponse(const Error& error);
 

@@ -62,6 +62,8 @@ class HttpCall {
   virtual void Start(Exchange& exchange) = 0;
   // The system has accepted all output so far.
   virtual void OnWritten() {}
+  // Nothing was written for TransportLimits::max_silence. Called again after each such time.
+  virtual void OnQuiet() {}
   // The client is gone; the exchange discards output.
   virtual void OnGone() {}
 };

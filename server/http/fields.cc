@@ -131,7 +131,9 @@ void Fields::Ignore(const std::set<std::string>& names) {
 
 void Fields::Lack(const std::string& name, const Json& harmless) {
   const Json* value = Any(name);
-  if (value == nullptr || *value == harmless) return;
+  if (value == nullptr || *value == harmless || *value == false || value->empty() || *value == "") {
+    return;
+  }
   Fail(InvalidArgument(path_ + name, "is " + ShownJson(*value) +
                                          ", which is not supported; allowed: " +
                                          (harmless.is_null() ? "none" : ShownJson(harmless))));

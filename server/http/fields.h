@@ -44,7 +44,7 @@ class Fields {
 
   // Accepts and ignores members that change nothing.
   void Ignore(const std::set<std::string>& names);
-  // Refuses an unsupported member unless it is absent or equal to `harmless`.
+  // Refuses an unsupported member unless it is absent, false, empty or equal to `harmless`.
   void Lack(const std::string& name, const Json& harmless = nullptr);
 
   // Records the error that member or entry `name` is `value` instead of `allowed`.

@@ -26,6 +26,7 @@
 #include "engine/base/address.h"
 #include "server/core/access/byte_budget.h"
 #include "server/http/connection.h"
+#include "server/http/cross_origin.h"
 #include "server/http/host_names.h"
 #include "server/http/mailbox.h"
 #include "server/http/routes.h"
@@ -111,7 +112,8 @@ class HttpServer::Impl {
         mailbox_(std::make_shared<Mailbox>(
             [this](Mailbox::Task task) { asio::post(context_, std::move(task)); })),
         hosts_(options),
-        routes_(gate, mailbox_, budget_) {
+        origins_(options.http_origins),
+        routes_(gate, mailbox_, budget_, {.parse_special = options.http_parse_special}) {
     if (gate.certificates() != nullptr) tls_.emplace(gate.certificates());
     for (tcp::acceptor& acceptor : Listen(context_, listen)) {
       listeners_.push_back(Listener{std::move(acceptor), asio::steady_timer(context_)});
@@ -213,7 +215,11 @@ class HttpServer::Impl {
     SetUp(socket, limits_);
     auto connection = std::make_shared<Connection>(
         tls_ ? tls_->Make(std::move(socket)) : PlainStream(std::move(socket)), std::move(address),
-        HttpShared{.routes = routes_, .hosts = hosts_, .limits = limits_, .budget = budget_},
+        HttpShared{.routes = routes_,
+                   .hosts = hosts_,
+                   .origins = origins_,
+                   .limits = limits_,
+                   .budget = budget_},
         [this](const std::shared_ptr<Connection>& closed) { Forget(closed); });
     int& of_its_address = of_addresses_[connection->address()];
     connections_.insert(connection);
@@ -252,6 +258,7 @@ class HttpServer::Impl {
       context_.get_executor()};
   const std::shared_ptr<Mailbox> mailbox_;
   const HostNames hosts_;
+  const CrossOrigin origins_;
   Routes routes_;
   std::optional<TlsStreams> tls_;
   std::list<Listener> listeners_;

@@ -56,6 +56,10 @@ void LargeRequestCall::OnWritten() {
   if (call_ != nullptr) call_->OnWritten();
 }
 
+void LargeRequestCall::OnQuiet() {
+  if (call_ != nullptr) call_->OnQuiet();
+}
+
 void LargeRequestCall::OnGone() {
   if (call_ != nullptr) call_->OnGone();
 }

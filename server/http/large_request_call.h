@@ -27,6 +27,7 @@ class LargeRequestCall final : public HttpCall,
 
   void Start(Exchange& exchange) override;
   void OnWritten() override;
+  void OnQuiet() override;
   void OnGone() override;
 
  private:

@@ -22,82 +22,24 @@
 #include "server/http/json_output.h"
 #include "server/http/kv_cache_call.h"
 #include "server/http/large_request_call.h"
+#include "server/http/messages.h"
+#include "server/http/models.h"
 #include "server/http/page.h"
 #include "server/http/request_target.h"
+#include "server/http/responses.h"
+#include "server/http/tokens.h"
 
 namespace triptych::server {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
-template <typename Numbers>
-void AppendList(const Numbers& numbers, std::string& text) {
-  text += '[';
-  for (const auto number : numbers) text += std::to_string(number) + ",";
-  if (!numbers.empty()) text.pop_back();
-  text += ']';
-}
-
-// Writes the text directly: JSON values would take sixteen bytes per token, and a body may have a
-// token per byte. Pieces are lists of bytes, since they need not be valid UTF-8.
-std::string TokensText(const TokenizedText& tokenized, bool with_pieces) {
-  std::string text = R"({"token_ids":)";
-  AppendList(tokenized.tokens, text);
-  if (!with_pieces) return text + "}";
-  text += R"(,"offsets":)";
-  AppendList(tokenized.offsets, text);
-  text += R"(,"pieces":[)";
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(tokenized.pieces.data());
-  const int64_t count = std::ssize(tokenized.offsets);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t end = i + 1 < count ? tokenized.offsets[i + 1] : std::ssize(tokenized.pieces);
-    AppendList(std::span(bytes + tokenized.offsets[i], bytes + end), text);
-    text += ',';
-  }
-  if (count > 0) text.pop_back();
-  return text + "]}";
-}
-
-// The small properties of a tokenizer.
-JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
-  const std::optional<int32_t> begin = tokenizer.begin_token();
-  return {{"kind", tokenizer.kind()},
-          {"vocab_size", tokenizer.vocab_size()},
-          {"begin_token_id", begin ? JsonOutput(*begin) : JsonOutput(nullptr)},
-          {"end_token_ids", tokenizer.end_tokens()}};
-}
-
-// The shortest digits that identify the float: 0.6, not 0.6000000238418579.
-JsonOutput FloatJson(float number) {
-  return ParseNumber<double>(fmt::format("{}", number)).value();
-}
-
-// The defaults, by the names of the completions API.
-JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
-  const std::optional<int64_t>& most = defaults.max_new_tokens;
-  return {{"max_tokens", most ? JsonOutput(*most) : JsonOutput(nullptr)},
-          {"temperature", FloatJson(defaults.sampling.temperature)},
-          {"top_k", defaults.sampling.top_k},
-          {"top_p", FloatJson(defaults.sampling.top_p)},
-          {"min_p", FloatJson(defaults.sampling.min_p)},
-          {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
-}
-
-JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
-  return {{"id", model.name},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "triptych"},
-          {"attention", Name(model.config.attention)},
-          {"parameters", model.parameters},
-          {"weight_dtype", Name(model.weight_formats.layers)},
-          {"embedding_dtype", Name(model.weight_formats.embeddings)},
-          {"kv_cache_dtype", Name(model.cache_format)},
-          {"bytes_per_position", model.geometry.BytesPerPosition()},
-          {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
-          {"max_positions", model.config.max_position_embeddings},
-          {"generation_defaults", DefaultsJson(model.defaults)},
-          {"tokenizer", TokenizerJson(*model.tokenizer)}};
+// The reply of `handle` to the request's body, a JSON object.
+template <typename Handle>
+HttpReply WithBody(const HttpRequest& request, const Handle& handle) {
+  const Result<Json> body = ParseBody(request.body);
+  if (!body.ok()) return ErrorResponse(body.error());
+  return handle(body.value());
 }
 
 // Parses the query of /v1/kv-cache.
@@ -133,14 +75,18 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
     {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat},
     {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
+    {"POST", "/v1/responses", Scope::kInference, true, &Routes::Respond},
+    {"POST", "/v1/messages", Scope::kInference, true, &Routes::Message},
+    {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
     {"GET", "/metrics", Scope::kStatistics, false, &Routes::Metrics},
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
 
-Routes::Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget)
-    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget) {}
+Routes::Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget,
+               const TextDefaults& text_defaults)
+    : gate_(gate), mailbox_(std::move(mailbox)), budget_(budget), text_defaults_(text_defaults) {}
 
 Routes::~Routes() {
   const std::future<void> handled = large_requests_->handled.get_future();
@@ -150,17 +96,33 @@ Routes::~Routes() {
 
 std::span<const Routes::Route> Routes::Table() { return kRoutes; }
 
-std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
+const Routes::Route* Routes::Find(std::string_view path) {
   const Route* found = nullptr;
   for (const Route& route : kRoutes) {
-    if (route.Is(head.path)) found = &route;
+    if (route.Is(path)) found = &route;
   }
-  if (found == nullptr) {
-    return StatusResponse(404, "unknown_path", "there is no path " + Quoted(head.path));
-  }
+  return found;
+}
+
+HttpResponse Routes::UnknownPath(std::string_view path) {
+  return StatusResponse(404, "unknown_path", "there is no path " + Quoted(path));
+}
+
+HttpResponse Routes::Options(std::string_view path) const {
+  if (path == "*") path = "/";  // the server as a whole
+  const Route* const found = Find(path);
+  if (found == nullptr) return UnknownPath(path);
+  if (state() == State::kStarting) return ErrorResponse(Starting());
+  if (state() == State::kDraining) return ErrorResponse(Draining());
+  return {.status = 204, .headers = {{"Allow", found->Methods() + ", OPTIONS"}}};
+}
+
+std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
+  const Route* const found = Find(head.path);
+  if (found == nullptr) return UnknownPath(head.path);
   const bool is_get = found->method == "GET";
   if (found->method != head.method && !(is_get && head.method == "HEAD")) {
-    const std::string allowed = is_get ? "GET, HEAD" : std::string(found->method);
+    const std::string allowed = found->Methods() + ", OPTIONS";
     HttpResponse response = StatusResponse(405, "method_not_allowed",
                                            Printable(head.method) + " " + std::string(found->path) +
                                                " is not supported; allowed: " + allowed);
@@ -222,75 +184,88 @@ HttpReply Routes::GetModel(const AuthorizedCall* entry, const HttpRequest& reque
   const auto model =
       entry->core.models.Find(PercentDecode(request.path).substr(kModelPrefix.size()));
   if (!model.ok()) return ErrorResponse(model.error());
-  JsonOutput answer = ModelJson(*model.value(), created_);
-  JsonOutput& special_tokens = answer["tokenizer"]["special_tokens"] = JsonOutput::array();
-  for (const SpecialToken& special : model.value()->tokenizer->special_tokens()) {
-    special_tokens.push_back({{"id", special.token}, {"text", special.text}});
-  }
-  return HttpResponse{.body = ToText(answer)};
+  return HttpResponse{.body = ToText(WholeModelJson(*model.value(), created_))};
 }
 
-template <typename Answer>
+template <typename OneAnswer>
 HttpReply Routes::Generate(const AuthorizedCall& entry, CompletionRequest request) const {
-  const auto call = entry.core.requests.Generate(request.params, entry.caller);
+  const auto call = entry.core.requests.Generate(request.All(), entry.caller);
   if (!call.ok()) return ErrorResponse(InCompletionTerms(call.error(), request));
+  request.DropViews();  // the viewed body is about to be freed
   const auto model = entry.core.models.Find(request.params.model);
-  request.params.prompt = {};  // the viewed body is about to be freed
-  request.prompt_tokens = call.value()->prompt();
-  request.begin_token = call.value()->begin_token();
-  auto answer = std::make_unique<Answer>(*model.value(), call.value()->id(), request);
-  request.prompt_tokens = {};
+  const std::vector<PromptTokens> prompts = call.value()->prompts();
+  auto answer = std::make_unique<OneAnswer>(
+      AnswerStart{.model = *model.value(), .request_id = call.value()->id(), .prompts = prompts},
+      request);
   return std::make_shared<CompletionCall>(call.value(), std::move(request), std::move(answer),
                                           entry.caller.client, mailbox_, budget_);
 }
 
-HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& request) const {
-  const Result<Json> body = ParseBody(request.body);
-  if (!body.ok()) return ErrorResponse(body.error());
-  Result<CompletionRequest> completion = ParseCompletion(body.value());
+template <typename OneAnswer>
+HttpReply Routes::GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> chat) const {
+  Result<CompletionRequest> completion = Render(entry, std::move(chat));
   if (!completion.ok()) return ErrorResponse(completion.error());
-  return Generate<TextCompletion>(*entry, std::move(completion).value());
+  return Generate<OneAnswer>(entry, std::move(completion).value());
+}
+
+Result<CompletionRequest> Routes::Render(const AuthorizedCall& entry, Result<ChatRequest> chat) {
+  if (!chat.ok()) return chat.error();
+  const auto model = entry.core.models.Find(chat.value().completion.params.model);
+  if (!model.ok()) return model.error();
+  const std::string field = chat.value().completion.prompt_field;
+  Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
+  if (completion.ok()) return completion;
+  Error error = completion.error();
+  constexpr std::string_view kMessages = "messages";
+  if (error.field.starts_with(kMessages)) error.field.replace(0, kMessages.size(), field);
+  return error;
+}
+
+HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) -> HttpReply {
+    Result<CompletionRequest> completion = ParseCompletion(body, text_defaults_);
+    if (!completion.ok()) return ErrorResponse(completion.error());
+    return Generate<TextCompletion>(*entry, std::move(completion).value());
+  });
 }
 
 HttpReply Routes::Chat(const AuthorizedCall* entry, const HttpRequest& request) const {
-  const Result<Json> body = ParseBody(request.body);
-  if (!body.ok()) return ErrorResponse(body.error());
-  Result<ChatRequest> chat = ParseChat(body.value());
-  if (!chat.ok()) return ErrorResponse(chat.error());
-  const auto model = entry->core.models.Find(chat.value().completion.params.model);
-  if (!model.ok()) return ErrorResponse(model.error());
-  Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
-  if (!completion.ok()) return ErrorResponse(completion.error());
-  return Generate<ChatCompletion>(*entry, std::move(completion).value());
+  return WithBody(request, [&](const Json& body) {
+    return GenerateChat<ChatCompletion>(*entry, ParseChat(body));
+  });
+}
+
+HttpReply Routes::Respond(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) {
+    return GenerateChat<ResponsesAnswer>(*entry, ParseResponses(body));
+  });
+}
+
+HttpReply Routes::Message(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) {
+    return GenerateChat<MessagesAnswer>(*entry, ParseMessages(body, /*counts=*/false));
+  });
+}
+
+HttpReply Routes::CountTokens(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) -> HttpReply {
+    const auto rendered = Render(*entry, ParseMessages(body, /*counts=*/true));
+    if (!rendered.ok()) return ErrorResponse(rendered.error());
+    const size_t tokens = rendered.value().token_ids.back().size();  // the prompt
+    return HttpResponse{.body = ToText({{"input_tokens", tokens}})};
+  });
 }
 
 HttpReply Routes::Tokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
-  const Result<Json> body = ParseBody(request.body);
-  if (!body.ok()) return ErrorResponse(body.error());
-  Fields fields(body.value());
-  TokenizeParams params;
-  params.model = fields.String("model").value_or("");
-  params.text = fields.String("text").value_or("");
-  params.options = ReadTextOptions(fields, /*adds=*/false);
-  params.pieces = fields.Bool("with_pieces").value_or(false);
-  if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->core.requests.Tokenize(params);
-  if (!text.ok()) return ErrorResponse(text.error());
-  return HttpResponse{.body = TokensText(text.value(), params.pieces)};
+  return WithBody(request, [&](const Json& body) -> HttpReply {
+    return server::Tokenize(body, entry->core, text_defaults_);
+  });
 }
 
 HttpReply Routes::Detokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
-  const Result<Json> body = ParseBody(request.body);
-  if (!body.ok()) return ErrorResponse(body.error());
-  Fields fields(body.value());
-  DetokenizeParams params;
-  params.model = fields.String("model").value_or("");
-  const std::vector<int32_t> ids = fields.TokenIds("token_ids");
-  params.token_ids = ids;
-  if (const auto error = fields.Finish()) return ErrorResponse(*error);
-  const auto text = entry->core.requests.Detokenize(params);
-  if (!text.ok()) return ErrorResponse(text.error());
-  return HttpResponse{.body = ToText({{"text", text.value()}})};
+  return WithBody(request, [&](const Json& body) -> HttpReply {
+    return server::Detokenize(body, entry->core);
+  });
 }
 
 HttpReply Routes::Metrics(const AuthorizedCall* entry, const HttpRequest&) const {

@@ -16,6 +16,7 @@
 #include "server/core/access/access.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/access/byte_budget.h"
+#include "server/http/chat_completions.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
@@ -30,7 +31,8 @@ class Routes {
   enum class State { kStarting, kServing, kDraining };
 
   // All arguments must outlive the routes and their calls.
-  Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget);
+  Routes(const AuthGate& gate, std::shared_ptr<Mailbox> mailbox, ByteBudget& budget,
+         const TextDefaults& text_defaults);
   // Waits until the queue has handled all large requests.
   ~Routes();
   Routes(const Routes&) = delete;
@@ -46,6 +48,7 @@ class Routes {
     bool computes;               // needs memory (AuthGate::EnterToCompute)
     HttpReply (Routes::*handle)(const AuthorizedCall* entry, const HttpRequest& request) const;
 
+    std::string Methods() const { return method == "GET" ? "GET, HEAD" : std::string(method); }
     bool while_draining() const { return scope == Scope::kStatistics; }
     bool Is(std::string_view asked) const {
       const bool is_prefix = path.size() > 1 && path.ends_with('/');
@@ -66,12 +69,18 @@ class Routes {
     Credentials credentials;
   };
   std::variant<HttpResponse, Admitted> Admit(const Head& head) const;
+  // The response to OPTIONS, which needs no scope. Its status is that of /health.
+  HttpResponse Options(std::string_view path) const;
 
   // Answers a complete request. Large bodies are handled on another thread (TokenizationQueue).
   HttpReply Handle(Admitted admitted, HttpRequest request) const;
 
  private:
   static const Route kRoutes[];
+
+  // Null if there is no such path.
+  static const Route* Find(std::string_view path);
+  static HttpResponse UnknownPath(std::string_view path);
 
   // Calls the route's handler. Thread-safe, as are the functions below.
   HttpReply HandleNow(const Admitted& admitted, const HttpRequest& request) const;
@@ -82,18 +91,27 @@ class Routes {
   HttpReply GetModel(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Chat(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Complete(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply Respond(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply Message(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply CountTokens(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Tokenize(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Detokenize(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Metrics(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply KvCache(const AuthorizedCall* entry, const HttpRequest& request) const;
 
-  // Starts a generation whose response is an `Answer`, a CompletionAnswer.
-  template <typename Answer>
+  // Starts a generation whose response is an Answer.
+  template <typename OneAnswer>
   HttpReply Generate(const AuthorizedCall& entry, CompletionRequest request) const;
+  // The same of a chat, unless it is an error.
+  template <typename OneAnswer>
+  HttpReply GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> chat) const;
+  // The chat's prompt by the template of its model.
+  static Result<CompletionRequest> Render(const AuthorizedCall& entry, Result<ChatRequest> chat);
 
   const AuthGate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;
   ByteBudget& budget_;
+  const TextDefaults text_defaults_;
   const int64_t created_ = UnixTime();  // reported as the models' creation time
   std::atomic<State> state_ = State::kStarting;
   // Held by the queue for each large request until it has been handled.

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "engine/base/request_limits.h"
 #include "engine/text/byte_tokenizer.h"
 #include "server/core/requests/trace_parent.h"
 #include "server/http/chat_completions.h"
 #include "server/http/completions.h"
 #include "server/http/error_response.h"
 #include "server/http/fields.h"
+#include "server/http/messages.h"
 #include "server/http/request_reader.h"
 #include "server/http/request_target.h"
+#include "server/http/responses.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/targets.h"
 
@@ -63,8 +66,7 @@ void CheckTarget(const std::string& text) {
 }
 
 // Renders the chat with every template; begin and end tokens must never come from a message's text.
-void CheckChat(const Json& body) {
-  const server::Result<server::ChatRequest> chat = server::ParseChat(body);
+void CheckChat(const server::Result<server::ChatRequest>& chat) {
   if (!chat.ok()) return PromiseClear(chat.error());
   server::ModelInfo model;
   model.tokenizer = std::make_shared<const ByteTokenizer>();
@@ -76,7 +78,7 @@ void CheckChat(const Json& body) {
       PromiseClear(request.error());
       continue;
     }
-    const std::vector<int32_t>& tokens = request.value().prompt_tokens;
+    const std::vector<int32_t>& tokens = request.value().token_ids.back();
     const size_t messages = chat.value().messages.size();
     const auto count = [&](int32_t token) {
       return static_cast<size_t>(std::count(tokens.begin(), tokens.end(), token));
@@ -86,12 +88,32 @@ void CheckChat(const Json& body) {
   }
 }
 
+// Prompts and choices are bounded; every prompt is text or token ids, or the only one is missing.
+void CheckPrompts(const server::CompletionRequest& request) {
+  const std::vector<server::GenerateParams> all = request.All();
+  Promise(!all.empty() && all.size() <= limits::kMaxPrompts, "prompts are few");
+  Promise(all.size() == 1 ||
+              static_cast<int64_t>(all.size()) * request.choices() <= limits::kMaxRequestChoices,
+          "choices of several prompts are few");
+  for (const server::GenerateParams& params : all) {
+    Promise(all.size() == 1 || params.prompt.input.index() > 0, "a prompt has its input");
+    Promise(params.stop.size() <= limits::kMaxStops + 1, "stop strings are few");
+  }
+}
+
 void CheckBody(const std::string& text) {
   const server::Result<Json> body = server::ParseBody(text);
   if (!body.ok()) return PromiseClear(body.error());
-  const server::Result<server::CompletionRequest> request = server::ParseCompletion(body.value());
-  if (!request.ok()) PromiseClear(request.error());
-  CheckChat(body.value());
+  const server::Result<server::CompletionRequest> request =
+      server::ParseCompletion(body.value(), {});
+  if (!request.ok()) {
+    PromiseClear(request.error());
+  } else {
+    CheckPrompts(request.value());
+  }
+  CheckChat(server::ParseChat(body.value()));
+  CheckChat(server::ParseResponses(body.value()));
+  CheckChat(server::ParseMessages(body.value(), /*counts=*/true));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "engine/base/request_limits.h"
 #include "engine/text/text_stream.h"
 #include "google/rpc/status.pb.h"
+#include "server/core/requests/field_checks.h"
 #include "server/core/requests/validation.h"
 #include "server/core/stats/page_tokens.h"
 #include "server/grpc/status.h"

@@ -45,16 +45,27 @@ void FuzzStopStrings(std::string_view bytes) {
 
   StopStrings stream(stops);
   std::string all;
+  std::vector<bool> hidden;  // by byte of `all`
   std::string shown;
+  const auto visible = [&](size_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < bytes; ++i) {
+      if (!hidden[i]) text += all[i];
+    }
+    return text;
+  };
   while (true) {
     const std::string_view piece = input.Take(input.AtMost(static_cast<uint8_t>(most)));
     if (piece.empty()) break;
     const bool over = stream.matched().has_value();
+    const bool hides = piece.size() % 3 == 2;
     all += piece;
-    const std::string text = stream.Push(piece);
+    hidden.resize(all.size(), hides);
+    const std::string text = hides ? stream.PushHidden(piece) : stream.Push(piece);
     Promise(!over || text.empty(), "after a match there is no more text");
     shown += text;
-    Promise(stream.matched() || all.size() - shown.size() < std::max<size_t>(longest, 1),
+    Promise(stream.matched() ||
+                visible(all.size()).size() - shown.size() < std::max<size_t>(longest, 1),
             "less is held back than the longest stop string");
   }
   const bool over = stream.matched().has_value();
@@ -66,7 +77,7 @@ void FuzzStopStrings(std::string_view bytes) {
   const std::optional<Match> match = FirstMatch(all, stops);
   Promise(match.has_value() == stream.matched().has_value(),
           "a stop string is found if it is there");
-  Promise(shown == (match ? all.substr(0, match->start) : all), "text ends where the match starts");
+  Promise(shown == visible(match ? match->start : all.size()), "text ends where the match starts");
   Promise(!match || *stream.matched() == match->stop, "the first match is the one that is named");
 }
 

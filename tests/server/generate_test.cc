@@ -288,17 +288,14 @@ TEST(GenerateTest, WithoutALimitGoesOnAsFarAsThePoolHolds) {
   CheckStream(server, model, *stream);
   EXPECT_EQ(stream->completion().usage().kv_cache().positions(), 2 * kBlockPositions);
 
-  EXPECT_TRUE(GenerateStatus(server, Greedy("", "abc", 29)).ok());
-  const grpc::Status too_many = GenerateStatus(server, Greedy("", "abc", 30));
-  EXPECT_TRUE(RefusesField(too_many, "max_new_tokens"));
-  EXPECT_EQ(too_many.error_message(),
-            "max_new_tokens is 30; allowed: at most 29, as the model's key/value cache has 32 "
-            "positions and the prompt is 4 tokens with the begin token");
+  const auto too_many = Generate(server.inference(), Greedy("", "abc", 30));
+  EXPECT_THAT(too_many->tokens(), SizeIs(29)) << "the last token takes no position";
+  EXPECT_EQ(too_many->completion().finish_reason(), v1::FINISH_REASON_LENGTH);
   const grpc::Status too_long = GenerateStatus(server, Greedy("", std::string(32, 'a'), 0));
   EXPECT_TRUE(RefusesField(too_long, "text"));
   EXPECT_EQ(too_long.error_message(),
-            "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
-            "cache");
+            "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
+            "context length is 32 tokens (its key/value cache)");
 }
 
 TEST(GenerateTest, TakesThePromptAsTextOrTokens) {
@@ -414,13 +411,13 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
       {"stop[0]", [](auto& request, auto&) { request.add_stop(std::string(257, 'a')); }},
       {"stop",
        [](auto& request, auto&) {
-         for (int i = 0; i < 17; ++i) request.add_stop(std::string("a"));
+         for (int i = 0; i < 129; ++i) request.add_stop(std::string("a"));
        }},
       {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(-0.1f); }},
       {"sampling.temperature", [](auto&, auto& sampling) { sampling.set_temperature(100.1f); }},
       {"sampling.temperature", [&](auto&, auto& sampling) { sampling.set_temperature(nan); }},
-      {"sampling.top_k", [](auto&, auto& sampling) { sampling.set_top_k(-1); }},
-      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(0); }},
+      {"sampling.top_k", [](auto&, auto& sampling) { sampling.set_top_k(-2); }},
+      {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(-0.1f); }},
       {"sampling.top_p", [](auto&, auto& sampling) { sampling.set_top_p(1.1f); }},
       {"sampling.top_p", [&](auto&, auto& sampling) { sampling.set_top_p(nan); }},
       {"sampling.min_p", [](auto&, auto& sampling) { sampling.set_min_p(-0.1f); }},
@@ -453,8 +450,8 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
 TEST(GenerateTest, SaysWhatIsOutOfRangeAndWhatIsAllowed) {
   const TestServer server;
   EXPECT_EQ(GenerateStatus(server, Greedy("mha", std::string(63, 'a'), 3)).error_message(),
-            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
-            "model's context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
   v1::GenerateRequest request = Greedy("mha", "x", 3);
   request.mutable_sampling()->set_temperature(100.00001f);
   EXPECT_EQ(GenerateStatus(server, request).error_message(),

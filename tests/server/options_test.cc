@@ -157,8 +157,12 @@ TEST(ModelOptionsTest, RefusesWhatIsWrong) {
   EXPECT_THAT(error(""), HasSubstr("is not NAME=PATH"));
   EXPECT_THAT(error("=" + path), HasSubstr("is not a model name"));
   EXPECT_THAT(error("a b=" + path), HasSubstr("\"a b\" is not a model name"));
-  EXPECT_THAT(error("a/b=" + path), HasSubstr("is not a model name"));
-  EXPECT_THAT(error(std::string(65, 'a') + "=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error("a;b=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error("a\nb=" + path), HasSubstr("is not a model name"));
+  EXPECT_THAT(error(std::string(129, 'a') + "=" + path), HasSubstr("is not a model name"));
+  for (const char* const name : {"Qwen/Qwen3-0.6B", "qwen3:0.6b", "a@b+c", "/"}) {
+    EXPECT_EQ(ParseModelOptions(name + ("=" + path)).name, name);
+  }
   EXPECT_THAT(error("a="), HasSubstr("\"\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
   EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
@@ -332,6 +336,10 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "[::1]:0",
                                "--http",
                                "localhost:8080",
+                               "--http-origins",
+                               "http://localhost:5173,*",
+                               "--http-parse-special",
+                               "off",
                                "--http-hosts",
                                "server,models.example",
                                "--tls-cert",
@@ -402,6 +410,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.transport.listen, "[::1]:0");
   EXPECT_EQ(options.transport.http, "localhost:8080");
   EXPECT_THAT(options.transport.http_hosts, ElementsAre("server", "models.example"));
+  EXPECT_THAT(options.transport.http_origins, ElementsAre("http://localhost:5173", "*"));
+  EXPECT_FALSE(options.transport.http_parse_special);
   ASSERT_TRUE(options.transport.tls.has_value());
   EXPECT_EQ(options.transport.tls->certificate, "cert");
   EXPECT_EQ(options.transport.tls->key, "key");
@@ -573,6 +583,12 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--http-hosts", "a,b:80"}, "--http-hosts: \"b:80\" is not a host name"},
       {{"--model", model, "--http", "nowhere"}, "--http: \"nowhere\" is not an address"},
       {{"--model", model, "--http-hosts", "a"}, "--http-hosts: is set; allowed: only with --http"},
+      {{"--model", model, "--http-origins", "http://a"},
+       "--http-origins: is set; allowed: only wi"},
+      {{"--model", model, "--http-origins", "http://a/b"},
+       "--http-origins: \"http://a/b\" is not an origin; allowed: SCHEME://HOST[:PORT]"},
+      {{"--model", model, "--http-origins", "a.example"}, "\"a.example\" is not an origin"},
+      {{"--model", model, "--http-origins", "null"}, "\"null\" is not an origin"},
       {{"--model", model, "--listen", "localhost:"}, "--listen: \"localhost:\""},
       {{"--model", model, "--listen", "localhost:-1"}, "--listen: \"localhost:-1\""},
       {{"--model", model, "--listen", "localhost:https"}, "--listen: \"localhost:https\""},

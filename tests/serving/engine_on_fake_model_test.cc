@@ -451,5 +451,65 @@ TEST(EngineOnFakeModel, CountsTokensAsTheyComeAndTheTimeToTheFirst) {
   EXPECT_EQ(stats.requests.first_tokens, 2);
 }
 
+// A byte tokenizer whose "A" is a special token.
+class SpecialTokenizer final : public Tokenizer {
+ public:
+  static constexpr int32_t kSpecial = 'A';
+
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    return bytes_.Encode(parts);
+  }
+  std::string Decode(int32_t token) const override {
+    return token == kSpecial ? "" : bytes_.Decode(token);
+  }
+  std::string_view kind() const override { return "test"; }
+  int32_t vocab_size() const override { return bytes_.vocab_size(); }
+  std::span<const SpecialToken> special_tokens() const override { return special_; }
+  std::optional<int32_t> begin_token() const override { return bytes_.begin_token(); }
+  std::span<const int32_t> end_tokens() const override { return bytes_.end_tokens(); }
+
+ private:
+  ByteTokenizer bytes_;
+  const std::vector<SpecialToken> special_ = {{kSpecial, "<|turn|>"}};
+};
+
+TEST(EngineOnFakeModel, StopStringsMatchTheTextOfSpecialTokens) {
+  Request request = Greedy("r", 5, 8);
+  request.sampling.allowed = {SpecialTokenizer::kSpecial};
+  FakeEngine fake({}, {}, std::make_shared<const SpecialTokenizer>());
+  const auto run = [&] {
+    const auto sink = fake.Submit(request);
+    fake.Run();
+    return sink;
+  };
+  EXPECT_EQ(run()->tokens.size(), 8u);
+  request.stop = {"<|turn|>"};
+  EXPECT_EQ(run()->tokens.size(), 1u);
+  EXPECT_EQ(run()->text, "");
+  EXPECT_EQ(run()->completion->reason, FinishReason::kStop);
+  EXPECT_EQ(run()->completion->stop, "<|turn|>");
+  request.include_stop = true;
+  EXPECT_EQ(run()->text, "<|turn|>");
+  request.include_stop = false;
+  request.stop = {"turn|><|t"};
+  EXPECT_EQ(run()->tokens.size(), 2u);
+  EXPECT_EQ(run()->text, "");
+}
+
+TEST(EngineOnFakeModel, ShowsSpecialTokensThatDoNotEndTheText) {
+  Request request = Greedy("r", 5, 2);
+  request.sampling.allowed = {SpecialTokenizer::kSpecial};
+  request.show_special = true;
+  FakeEngine fake({}, {}, std::make_shared<const SpecialTokenizer>());
+  auto sink = fake.Submit(request);
+  fake.Run();
+  EXPECT_EQ(sink->text, "<|turn|><|turn|>");
+  request.stop_tokens = {SpecialTokenizer::kSpecial};
+  sink = fake.Submit(request);
+  fake.Run();
+  EXPECT_EQ(sink->text, "");
+  EXPECT_EQ(sink->completion->reason, FinishReason::kStop);
+}
+
 }  // namespace
 }  // namespace triptych::serving::engine_on_fake_model_test

@@ -218,6 +218,26 @@ size_t PartialLength(const std::string& text, const std::vector<std::string>& st
   return longest;
 }
 
+TEST(StopStringsTest, HiddenTextMatchesAndIsNotShown) {
+  StopStrings alone({"<|end|>"});
+  EXPECT_EQ(alone.Push("a"), "a");
+  EXPECT_EQ(alone.PushHidden("<|end|>"), "");
+  EXPECT_EQ(alone.matched(), "<|end|>");
+  StopStrings mixed({"<|end|>\n<|start|>user"});
+  EXPECT_EQ(mixed.PushHidden("<|end|>"), "");
+  EXPECT_EQ(mixed.Push("\n"), "");
+  EXPECT_EQ(mixed.PushHidden("<|start|>"), "");
+  EXPECT_EQ(mixed.Push("you"), "\nyou");
+  EXPECT_EQ(mixed.PushHidden("<|end|>"), "");
+  EXPECT_EQ(mixed.Push("\n"), "");
+  EXPECT_EQ(mixed.PushHidden("<|start|>"), "");
+  EXPECT_EQ(mixed.Push("users"), "");
+  EXPECT_EQ(mixed.matched(), "<|end|>\n<|start|>user");
+  StopStrings none({});
+  EXPECT_EQ(none.PushHidden("<|end|>"), "");
+  EXPECT_EQ(none.Push("a"), "a");
+}
+
 TEST(StopStringsTest, AgreesWithSearchingTheWholeText) {
   std::mt19937 random(2);
   const auto random_string = [&](size_t length) {
@@ -235,17 +255,28 @@ TEST(StopStringsTest, AgreesWithSearchingTheWholeText) {
     const size_t end = FirstMatch(text, stops, matched);
     StopStrings stream(stops);
     std::string streamed;
+    std::vector<bool> hidden;
+    const auto shown = [&](size_t bytes) {
+      std::string all;
+      for (size_t i = 0; i < std::min(bytes, text.size()); ++i) {
+        if (!hidden[i]) all += text[i];
+      }
+      return all;
+    };
     for (size_t at = 0; at < text.size();) {
       const size_t length = std::min<size_t>(1 + random() % 4, text.size() - at);
-      streamed += stream.Push(text.substr(at, length));
+      const bool hides = random() % 4 == 0;
+      const std::string piece = text.substr(at, length);
+      streamed += hides ? stream.PushHidden(piece) : stream.Push(piece);
       at += length;
+      hidden.resize(at, hides);
       if (stream.matched()) continue;
       // Only text that can become a stop string is held back.
       const std::string seen = text.substr(0, at);
-      ASSERT_EQ(streamed, seen.substr(0, seen.size() - PartialLength(seen, stops)));
+      ASSERT_EQ(streamed, shown(seen.size() - PartialLength(seen, stops)));
     }
     streamed += stream.Flush();
-    ASSERT_EQ(streamed, text.substr(0, end));
+    ASSERT_EQ(streamed, shown(end));
     ASSERT_EQ(stream.matched().has_value(), end != std::string::npos);
     if (stream.matched()) {
       ASSERT_EQ(*stream.matched(), matched);

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <exception>
 #include <iterator>
 #include <limits>
@@ -46,7 +47,8 @@ class Call::Sink final : public serving::RequestSink {
         id(valid.request.id),
         size(RequestSize::Of(valid)),
         first(first_in),
-        sequences(valid.request.choices) {}
+        sequences(valid.request.choices),
+        echo(valid.echo) {}
 
   void OnRejected(serving::SubmitStatus status) override {
     call.Fail(*this, Rejection(status, size, call.context_.model), /*rejected=*/true);
@@ -69,13 +71,13 @@ class Call::Sink final : public serving::RequestSink {
   const RequestSize size;
   const int32_t first;  // the request's first sequence among the call's
   const int32_t sequences;
+  const std::string echo;  // begins the text of every choice
 };
 
 Call::Call(CallKind kind, std::vector<ValidRequest> requests, CallContext context)
     : kind_(kind),
       context_(std::move(context)),
       client_(requests.front().request.client),
-      echo_(std::move(requests.front().echo)),
       sequences_([&] {
         int32_t sequences = 0;
         sinks_.reserve(requests.size());
@@ -89,18 +91,27 @@ Call::Call(CallKind kind, std::vector<ValidRequest> requests, CallContext contex
       // A score's transport takes each chunk when it is told of it.
       buffer_(sequences_,
               kind == CallKind::kScore ? std::numeric_limits<size_t>::max() : kMaxUnreadBytes),
-      echoed_(sequences_, echo_.empty()),
+      echoed_(sequences_, false),
       running_(sequences_) {}
 
 Call::~Call() = default;
 
 const std::string& Call::id() const { return sinks_.front().id; }
 
-bool Call::begin_token() const { return sinks_.front().size.begin_token; }
-
-std::vector<int32_t> Call::prompt() const {
+std::vector<PromptTokens> Call::prompts() const {
   const MutexLock lock(mutex_);
-  return requests_.at(0).prompt;
+  std::vector<PromptTokens> prompts;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    prompts.push_back({requests_[i].prompt, sinks_[i].size.begin_token});
+  }
+  return prompts;
+}
+
+const std::string& Call::EchoOf(int32_t sequence) const {
+  const auto after =
+      std::upper_bound(sinks_.begin(), sinks_.end(), sequence,
+                       [](int32_t wanted, const Sink& sink) { return wanted < sink.first; });
+  return std::prev(after)->echo;
 }
 
 std::optional<serving::EngineLoad> Call::load() const {
@@ -145,7 +156,7 @@ Call::Event Call::Take() {
     StreamChunk chunk = buffer_.Take();
     if (!echoed_[chunk.choice]) {
       echoed_[chunk.choice] = true;
-      chunk.text.insert(0, echo_);
+      chunk.text.insert(0, EchoOf(chunk.choice));
     }
     return chunk;
   }
@@ -183,7 +194,7 @@ void Call::OnScheduled() {
   {
     const MutexLock lock(mutex_);
     ++scheduled_;
-    if (end_ || scheduled_ < sinks_.size()) return;
+    if (end_ || scheduled_ != (kind_ == CallKind::kGenerate ? 1 : sinks_.size())) return;
     acceptance_due_ = true;
     listener = listener_;
   }
@@ -226,7 +237,7 @@ void Call::OnFinish(const Sink& sink, serving::Completion completion) {
     --running_;
     load_ = completion.load;
     ++finished_[completion.reason];
-    AddUsage(completion.usage, /*shares_prompt=*/kind_ == CallKind::kGenerate, usage_);
+    AddUsage(completion.usage, /*adds_prompt=*/completion.choice == 0, usage_);
     bool failed = false;
     if (std::optional<Error> failure = Failure(completion, cancelled_)) {
       failed = EndWith(OfRequest(*std::move(failure), sink.id));

@@ -17,6 +17,7 @@
 #include "server/core/engine_thread.h"
 #include "server/core/error.h"
 #include "server/core/model_info.h"
+#include "server/core/requests/context_length.h"
 #include "server/core/requests/stream_buffer.h"
 #include "server/core/requests/validation.h"
 #include "server/core/stats/request_summary.h"
@@ -35,7 +36,8 @@ class CallListener {
   virtual void OnReady() = 0;
 };
 
-// The engine computes the call and cannot refuse it any more: the client may be told its id.
+// The engine computes the call and cannot refuse it any more: the client may be told its id. A
+// generation with several prompts is accepted with the first; the others may still be refused.
 struct RequestAccepted {};
 
 // The call is over. The client is told `error`, unless everything was delivered.
@@ -44,7 +46,7 @@ struct CallEnd {
 };
 
 enum class CallKind {
-  kGenerate,  // one request; each of its choices is a sequence
+  kGenerate,  // a request for each prompt; each of its choices is a sequence
   kScore,     // a request for each input, which is a sequence
 };
 
@@ -56,6 +58,11 @@ struct CallContext {
   EngineThread& engines;
   Admission::Permit permit;  // held until the call is destroyed
   RequestLog log;            // may be empty
+};
+
+struct PromptTokens {
+  std::vector<int32_t> tokens;
+  bool begin_token = false;  // the server put the first of them there
 };
 
 // Carries the results of a call's requests from the engines' thread to a transport. One chunk is
@@ -82,7 +89,7 @@ class Call final : public std::enable_shared_from_this<Call> {
   using Event = std::variant<std::monostate, RequestAccepted, StreamChunk, CallEnd>;
 
   // The requests have their ids; the call's id is that of the first. REQUIRES: at least one
-  // request, and one alone to generate.
+  // request.
   Call(CallKind kind, std::vector<ValidRequest> requests, CallContext context);
   ~Call();
 
@@ -97,10 +104,8 @@ class Call final : public std::enable_shared_from_this<Call> {
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const;
-  // The first prompt's tokens, and whether the server put the first of them there.
-  // REQUIRES: Start was not called.
-  std::vector<int32_t> prompt() const TRIPTYCH_EXCLUDES(mutex_);
-  bool begin_token() const;
+  // The tokens of each request's prompt. REQUIRES: Start was not called.
+  std::vector<PromptTokens> prompts() const TRIPTYCH_EXCLUDES(mutex_);
   // The engine's load when it was done with the last sequence so far; absent before.
   std::optional<serving::EngineLoad> load() const TRIPTYCH_EXCLUDES(mutex_);
 
@@ -122,6 +127,9 @@ class Call final : public std::enable_shared_from_this<Call> {
   template <typename Append>
   void Buffer(const Append& append) TRIPTYCH_EXCLUDES(mutex_);
 
+  // The text that begins a sequence's output.
+  const std::string& EchoOf(int32_t sequence) const;
+
   // Ends the call with `error`. False if it has ended already.
   bool EndWith(Error error) TRIPTYCH_REQUIRES(mutex_);
   // Whether the end is due once the buffer is empty.
@@ -137,7 +145,6 @@ class Call final : public std::enable_shared_from_this<Call> {
   const CallKind kind_;
   const CallContext context_;
   const std::string client_;
-  const std::string echo_;   // begins the text of every choice
   std::vector<Sink> sinks_;  // of each request; not changed after construction
   const int32_t sequences_;  // of all requests
 

@@ -24,6 +24,8 @@ struct Prompt {
   // Text, or token ids as the model's tokenizer numbers them; neither if the client gave none.
   std::variant<std::monostate, std::string_view, std::span<const int32_t>> input = {};
   TextOptions options = {};  // of a text
+  // Prefix of the input's and the options' names in errors, such as "prompts[1].".
+  std::string path = {};
 };
 
 // A transport may cut a list that is too long to one entry more than allowed
@@ -57,6 +59,7 @@ struct GenerateParams {
   std::span<const int32_t> stop_token_ids;
   int64_t min_new_tokens = 0;
   bool include_stop = false;
+  bool show_special = false;
   bool echo = false;
   std::optional<int32_t> prompt_logprobs;
   int32_t priority = 0;  // as triptych.v1.Priority numbers them: normal, high, normal, low

@@ -87,16 +87,22 @@ void RequestService::Detokenize(DetokenizeParams params, const Caller& caller, c
 
 Result<std::shared_ptr<Call>> RequestService::Generate(const GenerateParams& params,
                                                        const Caller& caller) {
-  const Result<size_t> model = models_.FindIndex(params.model);
+  return Generate(std::span(&params, 1), caller);
+}
+
+Result<std::shared_ptr<Call>> RequestService::Generate(std::span<const GenerateParams> all,
+                                                       const Caller& caller) {
+  const Result<size_t> model = models_.FindIndex(all.front().model);
   if (!model.ok()) return model.error();
-  Result<Admission::Permit> permit = admission_.Enter(caller.client, 1);
+  Result<Admission::Permit> permit = admission_.Enter(caller.client, std::ssize(all));
   if (!permit.ok()) return Refuse(model.value(), Outcome::kRefused, permit.error());
-  Result<ValidRequest> valid = Validate(params, models_.models()[model.value()]);
-  if (!valid.ok()) return Refuse(model.value(), Outcome::kInvalid, valid.error());
-  serving::Request& request = valid.value().request;
-  Identify(caller, request.choices, request);
   std::vector<ValidRequest> requests;
-  requests.push_back(std::move(valid).value());
+  for (const GenerateParams& params : all) {
+    Result<ValidRequest> valid = Validate(params, models_.models()[model.value()]);
+    if (!valid.ok()) return Refuse(model.value(), Outcome::kInvalid, valid.error());
+    requests.push_back(std::move(valid).value());
+  }
+  for (ValidRequest& one : requests) Identify(caller, one.request.choices, one.request);
   return Make(CallKind::kGenerate, model.value(), caller, std::move(requests),
               std::move(permit).value());
 }

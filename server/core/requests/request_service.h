@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ class RequestService {
                   Done<std::string> done);
 
   Result<std::shared_ptr<Call>> Generate(const GenerateParams& params, const Caller& caller);
+  // One call for several prompts, whose choices follow one another. REQUIRES: at least one entry,
+  // all of one model.
+  Result<std::shared_ptr<Call>> Generate(std::span<const GenerateParams> all, const Caller& caller);
   Result<std::shared_ptr<Call>> Score(const ScoreParams& params, const Caller& caller);
   Result<TokenizedText> Tokenize(const TokenizeParams& params) const;
   Result<std::string> Detokenize(const DetokenizeParams& params) const;

@@ -10,46 +10,15 @@
 
 #include "engine/base/request_limits.h"
 #include "engine/text/text_stream.h"
+#include "server/core/requests/context_length.h"
+#include "server/core/requests/field_checks.h"
+#include "server/core/requests/sampling_fields.h"
 
 namespace triptych::server {
 namespace {
 
 constexpr size_t kDefaultPageSize = 100;
 constexpr std::chrono::milliseconds kDefaultInterval{1000};
-
-template <typename T>
-std::optional<Error> CheckRange(const std::string& field, T value, const Range<T>& range) {
-  if (range.Contains(value)) return std::nullopt;
-  return InvalidArgument(
-      field, fmt::format("is {}; allowed: {}{} to {}", value, range.above_low ? "above " : "",
-                         range.low, range.high));
-}
-
-std::optional<Error> CheckCount(const std::string& field, size_t count, const Range<size_t>& range,
-                                std::string_view what) {
-  if (range.Contains(count)) return std::nullopt;
-  if (count < range.low) {
-    return InvalidArgument(
-        field, fmt::format("has {} {}; allowed: {} to {}", count, what, range.low, range.high));
-  }
-  return InvalidArgument(
-      field, fmt::format("has more than {0} {1}; allowed: at most {0}", range.high, what));
-}
-
-// The most tokens of a prompt that the model's context holds.
-int64_t MostPromptTokens(const ModelInfo& model, bool generates) {
-  return model.config.max_position_embeddings - (generates ? 1 : 0);
-}
-
-Error PromptTooLong(const std::string& field, const std::string& length, bool begin_token,
-                    const ModelInfo& model, bool generates) {
-  return InvalidArgument(
-      field, fmt::format("is {} tokens{}; allowed: at most {}, {}the model's {}{}", length,
-                         begin_token ? " with the begin token" : "",
-                         MostPromptTokens(model, generates), generates ? "so that " : "",
-                         model.window_is_context ? "sliding window" : "context",
-                         generates ? " holds a new token too" : ""));
-}
 
 // The begin token that is put before a text, if one is. `path` is where the options are,
 // "inputs[1]." or nothing.
@@ -105,11 +74,10 @@ std::optional<Error> CheckNoTextOptions(const TextOptions& options, const std::s
   return std::nullopt;
 }
 
-// A request of the prompt. `path` is where its fields are, "inputs[1]." or nothing; `missing` names
-// what is missing if there is no prompt.
-Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
-                                const std::string& missing, const ModelInfo& model,
-                                bool generates) {
+// A request of the prompt. `missing` names what is missing if there is no prompt.
+Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& missing,
+                                const ModelInfo& model, bool generates) {
+  const std::string& path = prompt.path;
   ValidRequest valid;
   std::vector<int32_t>& tokens = valid.request.prompt;
   const int64_t most = MostPromptTokens(model, generates);
@@ -152,12 +120,23 @@ Result<ValidRequest> WithPrompt(const Prompt& prompt, const std::string& path,
   return valid;
 }
 
-// The text that every choice begins with. `tokens`: the tokenized prompt. Special tokens have no
-// text there, as in generated output.
-std::string EchoOf(const Prompt& prompt, std::span<const int32_t> tokens,
-                   const Tokenizer& tokenizer) {
+bool HasSpecial(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+  std::set<int32_t> special;
+  for (const SpecialToken& one : tokenizer.special_tokens()) special.insert(one.token);
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [&](int32_t token) { return special.contains(token); });
+}
+
+// The text that every choice begins with. Special tokens that were parsed have no text there, as in
+// generated output.
+std::string EchoOf(const Prompt& prompt, const ValidRequest& valid, const Tokenizer& tokenizer) {
+  const std::span<const int32_t> tokens = valid.request.prompt;
   const auto* text = std::get_if<std::string_view>(&prompt.input);
-  if (text != nullptr && !prompt.options.parse_special_tokens) return std::string(*text);
+  const bool parses = text == nullptr || prompt.options.parse_special_tokens;
+  if (text != nullptr &&
+      !(parses && HasSpecial(tokens.subspan(valid.begin_token ? 1 : 0), tokenizer))) {
+    return std::string(*text);
+  }
   return ToValidUtf8(tokenizer.Decode(tokens));
 }
 
@@ -183,43 +162,6 @@ std::optional<Error> CheckCounts(const GenerateParams& params) {
   return std::nullopt;
 }
 
-Result<serving::SamplingParams> ValidateSampling(const SamplingFields& fields,
-                                                 const ModelInfo& model) {
-  serving::SamplingParams params = model.defaults.sampling;
-  std::optional<Error> error;
-  const auto take = [&]<typename T>(const std::string& name, const std::optional<T>& field,
-                                    const Range<T>& range, T& value) {
-    if (error || !field) return;
-    error = CheckRange("sampling." + name, *field, range);
-    value = *field;
-  };
-  take("temperature", fields.temperature, limits::kTemperature, params.temperature);
-  take("top_k", fields.top_k, limits::kTopK, params.top_k);
-  take("top_p", fields.top_p, limits::kTopP, params.top_p);
-  take("min_p", fields.min_p, limits::kMinP, params.min_p);
-  take("repetition_penalty", fields.repetition_penalty, limits::kRepetitionPenalty,
-       params.repetition_penalty);
-  take("presence_penalty", fields.presence_penalty, limits::kPresencePenalty,
-       params.presence_penalty);
-  take("frequency_penalty", fields.frequency_penalty, limits::kFrequencyPenalty,
-       params.frequency_penalty);
-  if (error) return *error;
-
-  for (const auto& [token, bias] : fields.logit_bias) {
-    const std::string field = fmt::format("sampling.logit_bias[{}]", token);
-    if (token < 0 || token >= model.config.vocab_size) {
-      return InvalidArgument(
-          field, fmt::format("names no token; allowed: 0 to {}", model.config.vocab_size - 1));
-    }
-    if ((error = CheckRange(field, bias, limits::kLogitBias))) return *error;
-    params.logit_bias.emplace(token, bias);
-  }
-  const std::span<const int32_t> allowed = fields.allowed_token_ids;
-  if ((error = CheckTokenIds(allowed, model, "sampling.allowed_token_ids"))) return *error;
-  params.allowed.assign(allowed.begin(), allowed.end());
-  return params;
-}
-
 // Whether there is a token that can be chosen while the output may not end.
 bool SomeTokenGoesOn(const serving::Request& request, const ModelInfo& model) {
   std::set<int32_t> ends(request.stop_tokens.begin(), request.stop_tokens.end());
@@ -233,13 +175,17 @@ bool SomeTokenGoesOn(const serving::Request& request, const ModelInfo& model) {
 
 std::optional<Error> CheckStops(const std::vector<std::string>& stops) {
   const Range<size_t>& bytes = limits::kStopBytes;
+  size_t all = 0;
   for (size_t i = 0; i < stops.size(); ++i) {
+    all += stops[i].size();
     if (bytes.Contains(stops[i].size())) continue;
     return InvalidArgument(
         fmt::format("stop[{}]", i),
         fmt::format("is {} bytes long; allowed: {} to {}", stops[i].size(), bytes.low, bytes.high));
   }
-  return std::nullopt;
+  if (all <= limits::kMaxStopBytes) return std::nullopt;
+  return InvalidArgument("stop", fmt::format("has {} bytes; allowed: at most {} together", all,
+                                             limits::kMaxStopBytes));
 }
 
 uint64_t DrawSeed() {
@@ -249,42 +195,25 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-std::optional<Error> CheckSurelyFits(int64_t text_bytes, bool begin_token, const std::string& field,
-                                     const ModelInfo& model, bool generates) {
-  const int64_t token_bytes = model.tokenizer->max_token_bytes();
-  const int64_t at_least = (begin_token ? 1 : 0) + (text_bytes + token_bytes - 1) / token_bytes;
-  if (at_least <= MostPromptTokens(model, generates)) return std::nullopt;
-  return PromptTooLong(field, fmt::format("at least {}", at_least), begin_token, model, generates);
-}
-
-std::optional<Error> CheckTokenIds(std::span<const int32_t> ids, const ModelInfo& model,
-                                   const std::string& field) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < model.config.vocab_size) continue;
-    return InvalidArgument(
-        fmt::format("{}[{}]", field, i),
-        fmt::format("is {}; allowed: 0 to {}", ids[i], model.config.vocab_size - 1));
-  }
-  return std::nullopt;
-}
-
 Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& model) {
   std::optional<Error> error = CheckCounts(params);
   if (error) return *error;
-  Result<ValidRequest> valid = WithPrompt(params.prompt, "", "prompt", model, /*generates=*/true);
+  const bool scores = params.echo || params.prompt_logprobs;  // alone, without new tokens
+  const Range<int64_t> length_range = {scores ? 0 : limits::kNewTokens.low,
+                                       limits::kNewTokens.high};
+  if (params.max_new_tokens &&
+      (error = CheckRange("max_new_tokens", *params.max_new_tokens, length_range))) {
+    return *error;
+  }
+  const bool generates = params.max_new_tokens != 0;
+  Result<ValidRequest> valid = WithPrompt(params.prompt, "prompt", model, generates);
   if (!valid.ok()) return valid;
   serving::Request& request = valid.value().request;
-
-  if (params.max_new_tokens) {
-    const Range<int64_t> range = {limits::kNewTokens.low, limits::kNewTokens.high};
-    if ((error = CheckRange("max_new_tokens", *params.max_new_tokens, range))) return *error;
-    request.max_new_tokens = *params.max_new_tokens;
-  } else {
-    // As many as the context holds, and the pool: the last token needs no row.
-    const int64_t fits = std::min(model.config.max_position_embeddings, model.pool_positions + 1);
-    const int64_t most = std::max(model.defaults.max_new_tokens.value_or(limits::kNewTokens.high),
-                                  params.min_new_tokens);
-    request.max_new_tokens = std::clamp<int64_t>(fits - std::ssize(request.prompt), 1, most);
+  if (generates) {
+    const int64_t most = params.max_new_tokens.value_or(std::max(
+        model.defaults.max_new_tokens.value_or(limits::kNewTokens.high), params.min_new_tokens));
+    request.max_new_tokens =
+        std::clamp<int64_t>(MostPositions(model) - std::ssize(request.prompt), 1, most);
   }
   const Range<int64_t> min_range = {0, request.max_new_tokens};
   if ((error = CheckRange("min_new_tokens", params.min_new_tokens, min_range))) return *error;
@@ -324,8 +253,9 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& mod
   request.prompt_logprobs = params.prompt_logprobs;
   request.ignore_eos = params.ignore_eos;
   request.include_stop = params.include_stop;
+  request.show_special = params.show_special;
   request.share_prefix = !params.bypass_prefix_cache;
-  if (params.echo) valid.value().echo = EchoOf(params.prompt, request.prompt, *model.tokenizer);
+  if (params.echo) valid.value().echo = EchoOf(params.prompt, valid.value(), *model.tokenizer);
   return valid;
 }
 
@@ -337,8 +267,9 @@ Result<std::vector<ValidRequest>> Validate(const ScoreParams& params, const Mode
   std::vector<ValidRequest> requests;
   for (size_t i = 0; i < params.inputs.size(); ++i) {
     const std::string input = fmt::format("inputs[{}]", i);
-    Result<ValidRequest> valid =
-        WithPrompt(params.inputs[i], input + ".", input, model, /*generates=*/false);
+    Prompt prompt = params.inputs[i];
+    prompt.path = input + ".";
+    Result<ValidRequest> valid = WithPrompt(prompt, input, model, /*generates=*/false);
     if (!valid.ok()) return valid.error();
     valid.value().request.prompt_logprobs = 0;
     valid.value().request.priority = ToPriority(params.priority);
@@ -383,45 +314,6 @@ Result<std::string> Detokenize(std::span<const int32_t> ids, const ModelInfo& mo
                                        limits::kMaxDetokenizedBytes));
   }
   return text;
-}
-
-RequestSize RequestSize::Of(const ValidRequest& valid) {
-  return {.prompt_field = valid.prompt_field,
-          .begin_token = valid.begin_token,
-          .prompt_tokens = std::ssize(valid.request.prompt),
-          .max_new_tokens = valid.request.max_new_tokens};
-}
-
-Error Rejection(serving::SubmitStatus status, const RequestSize& size, const ModelInfo& model) {
-  const int64_t pool = model.pool_positions;
-  const std::string with_begin = size.begin_token ? " with the begin token" : "";
-  switch (status) {
-    case serving::SubmitStatus::kQueueFull:
-      return QueueFull();
-    case serving::SubmitStatus::kQueueTimeout:
-      return QueueTimeout();
-    case serving::SubmitStatus::kPromptTooLong:
-      return PromptTooLong(size.prompt_field, std::to_string(size.prompt_tokens), size.begin_token,
-                           model, size.max_new_tokens > 0);
-    case serving::SubmitStatus::kNeverFits:
-      if (size.prompt_tokens > pool) {
-        return InvalidArgument(
-            size.prompt_field,
-            fmt::format("is {} tokens{}; allowed: at most {}, the model's key/value cache",
-                        size.prompt_tokens, with_begin, pool));
-      }
-      return InvalidArgument(  // the last new token takes no position
-          "max_new_tokens",
-          fmt::format("is {}; allowed: at most {}, as the model's key/value cache has {} positions "
-                      "and the prompt is {} tokens{}",
-                      size.max_new_tokens, pool - size.prompt_tokens + 1, pool, size.prompt_tokens,
-                      with_begin));
-    case serving::SubmitStatus::kStopping:
-      return Draining();
-    case serving::SubmitStatus::kAccepted:
-      break;
-  }
-  return Internal("the request was refused without a reason");
 }
 
 Result<size_t> ValidatePageSize(int32_t page_size) {

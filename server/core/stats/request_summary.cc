@@ -81,9 +81,8 @@ Outcome OutcomeOf(const Error& error, bool refused) {
   return error.code == ErrorCode::kResourceExhausted ? Outcome::kSlowReader : Outcome::kCancelled;
 }
 
-void AddUsage(const serving::RequestUsage& usage, bool shares_prompt, serving::RequestUsage& sum) {
-  const bool first = sum.prompt_tokens == 0;
-  if (first || !shares_prompt) {
+void AddUsage(const serving::RequestUsage& usage, bool adds_prompt, serving::RequestUsage& sum) {
+  if (adds_prompt) {
     sum.prompt_tokens += usage.prompt_tokens;
     sum.cached_prompt_tokens += usage.cached_prompt_tokens;
   }

@@ -21,8 +21,8 @@ struct RequestSummary {
   bool refused = false;          // by the engine; `usage` is then empty
   Outcome outcome = Outcome::kStop;
   std::string end;  // "stop", "2 stop, 1 length", "scored", or an error's reason
-  // All its sequences together: sums of generated tokens, preemptions and cache bytes, and for a
-  // Score also of prompt tokens; the maximum of each time.
+  // All its sequences together: sums of generated tokens, preemptions and cache bytes, and of
+  // each prompt's tokens; the maximum of each time.
   serving::RequestUsage usage;
 
   // One line.
@@ -35,8 +35,8 @@ struct RequestSummary {
 // messages are an object's members.
 inline constexpr const char* kJsonLogger = "json";
 
-// Adds one sequence's `usage` to `sum`. `shares_prompt`: true for choices, false for scored inputs.
-void AddUsage(const serving::RequestUsage& usage, bool shares_prompt, serving::RequestUsage& sum);
+// Adds one sequence's `usage` to `sum`. `adds_prompt`: true for one choice of each prompt.
+void AddUsage(const serving::RequestUsage& usage, bool adds_prompt, serving::RequestUsage& sum);
 
 // The outcome of a request that ended with `error`. `refused`: by the engine, before any step.
 Outcome OutcomeOf(const Error& error, bool refused);

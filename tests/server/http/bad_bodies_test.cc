@@ -10,8 +10,9 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize",
-                                  "/detokenize"};
+constexpr const char* kPaths[] = {"/v1/completions", "/v1/chat/completions",
+                                  "/v1/responses",   "/v1/messages",
+                                  "/tokenize",       "/detokenize"};
 constexpr const char* kChat = "/v1/chat/completions";
 
 // A model whose context allows bodies of 32 MiB.
@@ -92,6 +93,28 @@ TEST(BadBodiesTest, MessagesWithoutEnd) {
   ExpectRefused(server, kChat,
                 R"({"messages":[{"role":"user","content":")" + std::string(2 << 20, 'a') + "\"}]}",
                 "messages", "allowed: at most 1048575");
+  EXPECT_EQ(Chat(server).status, 200);
+}
+
+TEST(BadBodiesTest, PromptsAndStopsWithoutEnd) {
+  const TestServer server(LongBodies());
+  const auto list = [](const std::string& entry, size_t count) {
+    return "[" + Repeated(entry + ",", count) + entry + "]";
+  };
+  const std::string path = "/v1/completions";
+  ExpectRefused(server, path, R"({"prompt":)" + list("\"a\"", 900'000) + "}", "prompt",
+                "has 900001 prompts; allowed: at most 128");
+  ExpectRefused(server, path, R"({"prompt":)" + list("[1]", 300'000) + "}", "prompt",
+                "has 300001 prompts; allowed: at most 128");
+  ExpectRefused(server, path, R"({"prompt":"a","stop":)" + list("\"a\"", 900'000) + "}", "stop",
+                "has more than 128 strings; allowed: at most 128");
+  ExpectRefused(server, path, R"({"prompt":"a","stop_token_ids":)" + list("1", 900'000) + "}",
+                "stop_token_ids", "has more than 64 tokens; allowed: at most 64");
+  ExpectRefused(server, path, R"({"prompt":"a","allowed_token_ids":)" + list("1", 900'000) + "}",
+                "allowed_token_ids", "has more than 1024 tokens; allowed: at most 1024");
+  ExpectRefused(server, "/v1/responses",
+                R"({"input":)" + list(R"({"role":"user","content":""})", 300'000) + "}", "input",
+                "allowed: at most 1048575");
   EXPECT_EQ(Chat(server).status, 200);
 }
 

@@ -167,7 +167,7 @@ TEST(ChatCompletionsTest, AReplyEndsWhereItsTurnDoes) {
   EXPECT_EQ(chat.at("choices")[0].at("finish_reason"), "stop");
   EXPECT_EQ(chat.at("usage").at("completion_tokens"), 2);
   // In addition to the client's stop strings, whose limit does not shrink.
-  std::vector<std::string> stops(16, "nothing");
+  std::vector<std::string> stops(128, "nothing");
   request["stop"] = stops;
   EXPECT_EQ(client.Post(kPath, request).json().at("usage").at("completion_tokens"), 2);
   stops.emplace_back("nothing");
@@ -292,15 +292,15 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
             "messages[0].content[0].text", "is missing; allowed: a string"},
            {R"("messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}])",
             "messages[0].content[0].text", "is 3; allowed: a string"},
-           {R"("messages": [{"role": "user", "content": "a", "name": "b"}])", "messages[0].name",
-            "is not a known field"},
-           {R"("messages": [{"role": "user", "content": "a", "tool_calls": []}])",
-            "messages[0].tool_calls", "is not a known field"},
+           {R"("messages": [{"role": "user", "content": "a", "tool_calls": [{}]}])",
+            "messages[0].tool_calls", "is not supported"},
+           {R"("messages": [{"role": "user", "content": "a", "type": "function_call"}])",
+            "messages[0].type", R"(is "function_call"; allowed: "message")"},
            // Rejected by the template.
            {R"("messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])",
             "messages[1].role", R"(is "system"; allowed here by template mistral: assistant)"},
            {R"("messages": [USER], "tools": [{"type": "function"}])", "tools", "is not supported"},
-           {R"("messages": [USER], "tool_choice": "auto")", "tool_choice", "allowed: \"none\""},
+           {R"("messages": [USER], "tool_choice": "required")", "tool_choice", "allowed: \"none\""},
            {R"("messages": [USER], "functions": [{}])", "functions", "is not supported"},
            {R"("messages": [USER], "response_format": {"type": "json_object"})", "response_format",
             R"(allowed: {"type":"text"})"},
@@ -308,7 +308,7 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
             "is not supported"},
            {R"("messages": [USER], "audio": {"voice": "x"})", "audio", "is not supported"},
            {R"("messages": [USER], "prompt": "a")", "prompt", "is not a known field"},
-           {R"("messages": [USER], "echo": true)", "echo", "is not a known field"},
+           {R"("messages": [USER], "echo": true)", "echo", "is not supported"},
            {R"("messages": [USER], "logprobs": 3)", "logprobs", "is 3; allowed: true, false"},
            {R"("messages": [USER], "logprobs": true, "top_logprobs": 21)", "top_logprobs",
             "top_logprobs is 21; allowed: 0 to 20"},
@@ -316,8 +316,8 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
            {R"("messages": [USER], "top_logprobs": 1)", "top_logprobs", "only with logprobs"},
            {R"("messages": [USER], "max_tokens": 0)", "max_tokens", "is 0; allowed: 1"},
            {R"("messages": [USER], "max_completion_tokens": 0)", "max_completion_tokens", "is 0"},
-           {R"("messages": [USER], "max_tokens": 1, "max_completion_tokens": 1)",
-            "max_completion_tokens", "as is max_tokens"},
+           {R"("messages": [USER], "max_tokens": 1, "max_completion_tokens": 2)",
+            "max_completion_tokens", "but max_tokens is 1"},
            {R"("messages": [USER], "temperature": -1)", "temperature", "is -1; allowed: 0 to 100"},
            {R"("messages": [USER], "n": 17)", "n", "is 17; allowed: 1 to 16"},
            {R"("messages": [USER], "stop": [""])", "stop[0]", "is 0 bytes long"},
@@ -466,10 +466,9 @@ TEST(ChatCompletionsTest, MessagesThatAreSurelyTooLongAreNotTokenized) {
   EXPECT_GT(encoded, 0);
   const Result<CompletionRequest> refused = complete(kFits + 1);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(
-      refused.error().Message(),
-      "messages is at least 100 tokens; allowed: at most 99, so that the model's context holds "
-      "a new token too");
+  EXPECT_EQ(refused.error().Message(),
+            "messages is at least 100 tokens; allowed: at most 99, as this model's maximum context "
+            "length is 100 tokens, with a new token");
   EXPECT_EQ(tokenizer->encoded, encoded);
 }
 
@@ -478,7 +477,8 @@ TEST(ChatCompletionsTest, BytesOfTokens) {
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
   request.params.logprobs = 1;
-  ChatCompletion answer(model, "1", request);
+  const std::vector<PromptTokens> prompts = {{.tokens = {1}}};
+  ChatCompletion answer({.model = model, .request_id = "1", .prompts = prompts}, request);
   StreamChunk chunk;
   chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3}, .top = {{.token = 1, .logprob = -1}}}};
   answer.Add(chunk);

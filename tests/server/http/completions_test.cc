@@ -179,6 +179,8 @@ TEST(CompletionsTest, ATextsTokensAreAsAsked) {
   };
   json request = Ask("special", "a<s>b", 4);
   request["logit_bias"] = {{"256", -1000}};  // the end token
+  EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 3);
+  request["parse_special"] = false;
   EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 5);
   request["parse_special"] = true;
   EXPECT_EQ(complete(request).at("usage").at("prompt_tokens"), 1 + 3);
@@ -239,7 +241,8 @@ TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
   request.params.logprobs = 2;
-  TextCompletion answer(model, "1", request);
+  const std::vector<PromptTokens> prompts = {{.tokens = {1}}};
+  TextCompletion answer({.model = model, .request_id = "1", .prompts = prompts}, request);
   StreamChunk chunk;
   chunk.logprobs = {{.chosen = {.token = 2, .logprob = -3},
                      .top = {{.token = 0, .logprob = -1}, {.token = 1, .logprob = -2}}}};
@@ -358,7 +361,10 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": 3, "prompt": "a"})", "model", "model is 3; allowed: a string"},
            {R"({"model": "mha", "prompt": 3})", "prompt", "prompt is 3; allowed: "},
            {R"({"model": "mha", "prompt": []})", "prompt", "is empty"},
-           {R"({"model": "mha", "prompt": ["a", "b"]})", "prompt", "has 2 prompts; allowed: one"},
+           {R"({"model": "mha", "prompt": ["a", 3]})", "prompt[1]", "is 3; allowed: a string"},
+           {R"({"model": "mha", "prompt": ["a", [1, "b"]]})", "prompt[1][1]", R"(is "b"; allowed)"},
+           {R"({"model": "mha", "prompt": [[1], [2, 999]]})", "prompt[1][1]", "is 999; allowed: 0"},
+           {R"({"model": "mha", "prompt": ["a", []]})", "prompt[1]", "is empty; allowed: at least"},
            {R"({"model": "mha", "prompt": [1, "b"]})", "prompt[1]", R"(is "b"; allowed: a token)"},
            {R"({"model": "mha", "prompt": [1, 999]})", "prompt[1]", "is 999; allowed: 0 to 257"},
            {R"({"model": "mha", "prompt": "a", "max_tokens": "x"})", "max_tokens",
@@ -367,11 +373,11 @@ TEST(CompletionsTest, ErrorsNameTheField) {
            {R"({"model": "mha", "prompt": "a", "max_tokens": 0})", "max_tokens", "is 0; allowed"},
            {R"({"model": "mha", "prompt": "a", "max_completion_tokens": 0})",
             "max_completion_tokens", "is 0; allowed"},
-           {R"({"model": "mha", "prompt": "a", "max_tokens": 1, "max_completion_tokens": 1})",
-            "max_completion_tokens", "as is max_tokens"},
+           {R"({"model": "mha", "prompt": "a", "max_tokens": 1, "max_completion_tokens": 2})",
+            "max_completion_tokens", "is 2, but max_tokens is 1; allowed: one of them"},
            {R"({"model": "mha", "prompt": "a", "top_p": 2})", "top_p", "top_p is 2; allowed: "},
            {R"({"model": "mha", "prompt": "a", "temperature": 1e300})", "temperature", "is inf"},
-           {R"({"model": "mha", "prompt": "a", "top_k": -1})", "top_k", "top_k is -1; allowed: 0"},
+           {R"({"model": "mha", "prompt": "a", "top_k": -2})", "top_k", "top_k is -2; allowed: 0"},
            {R"({"model": "mha", "prompt": "a", "top_k": 1.5})", "top_k", "is 1.5; allowed: an int"},
            {R"({"model": "mha", "prompt": "a", "min_p": 2})", "min_p", "min_p is 2; allowed: 0"},
            {R"({"model": "mha", "prompt": "a", "repetition_penalty": 0})", "repetition_penalty",
@@ -417,7 +423,10 @@ TEST(CompletionsTest, ErrorsNameTheField) {
     EXPECT_THAT(answer.message(), AllOf(testing::StartsWith(bad.param), HasSubstr(bad.message)));
   }
   json too_long = Ask("mha", std::string(64, 'a'), 1);
-  EXPECT_EQ(client.Post("/v1/completions", too_long).error("param"), "prompt");
+  const HttpAnswer refused = client.Post("/v1/completions", too_long);
+  EXPECT_EQ(refused.error("param"), "prompt");
+  EXPECT_EQ(refused.error("code"), "context_length_exceeded");
+  EXPECT_THAT(refused.message(), HasSubstr("this model's maximum context length is 64 tokens"));
   const HttpAnswer unknown = client.Post("/v1/completions", Ask("nobody", "a", 1));
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.error("code"), "model_not_found");

@@ -472,6 +472,29 @@ TEST(HttpConnectionTest, WhatStatisticsKeepWhileTheyWaitIsBounded) {
   EXPECT_EQ(other.Get(path).status, 200) << "given back";
 }
 
+// Proxies close streams that are silent for long. Clients skip comments.
+TEST(HttpSilenceTest, AStreamThatWaitsSendsComments) {
+  FakeCore fake;
+  TransportOptions options;
+  options.limits.max_silence = 20ms;
+  AuthGate gate(options);
+  HttpServer server("127.0.0.1:0", options, gate);
+  gate.Open(fake.core());
+  server.Serve();
+  HttpClient busy(server.address()), client(server.address());
+  busy.Send("POST", "/v1/completions", Stream(FakeCore::kPositions - 10).dump());
+  ASSERT_TRUE(WaitFor([&] { return fake.begun_steps() == 1; }));
+  client.Send("POST", "/v1/completions", Stream(2).dump());
+  HttpClient::Events events(client);
+  EXPECT_EQ(events.status(), 200);
+  EXPECT_EQ(events.header("X-Accel-Buffering"), "no");
+  EXPECT_EQ(events.NextText(), ":");
+  EXPECT_EQ(events.NextText(), ":") << "as long as it is silent";
+  fake.LetGo();
+  EXPECT_GE(events.All().size(), 1u);
+  busy.Close();
+}
+
 TEST_F(HttpHostTest, ADrainLetsAnswersEnd) {
   HttpClient client(server_.address()), other(server_.address());
   EXPECT_EQ(other.Get("/health").status, 200);
@@ -703,8 +726,11 @@ class HttpFailureTest : public testing::Test {
     thread_ = std::thread([this] {
       auto connection = std::make_shared<Connection>(
           std::make_unique<FailingStream>(acceptor_.accept(), fails_), "127.0.0.1",
-          HttpShared{
-              .routes = routes_, .hosts = hosts_, .limits = options_.limits, .budget = budget_},
+          HttpShared{.routes = routes_,
+                     .hosts = hosts_,
+                     .origins = origins_,
+                     .limits = options_.limits,
+                     .budget = budget_},
           [this](const auto&) { closed_ = true; });
       connection->Start();
       connection.reset();
@@ -736,7 +762,8 @@ class HttpFailureTest : public testing::Test {
     boost::asio::post(context_, std::move(task));
   });
   const HostNames hosts_{options_};
-  Routes routes_{gate_, mailbox_, budget_};
+  const CrossOrigin origins_{{}};
+  Routes routes_{gate_, mailbox_, budget_, {}};
   std::thread thread_;
 };
 

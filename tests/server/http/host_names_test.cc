@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
 
 namespace triptych::server::host_names_test {
 namespace {
@@ -26,6 +30,25 @@ TEST(HostNamesTest, WithoutTokensOnlyNamesThatNoSiteCanHave) {
   }
 }
 
+std::string OwnName() {
+  char name[256] = {};
+  EXPECT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  return name;
+}
+
+TEST(HostNamesTest, NamesOfThisMachineAndPrivateDomains) {
+  const HostNames names(Listening("127.0.0.1:8080"));
+  for (const std::string& host :
+       std::vector<std::string>{OwnName(), OwnName() + ".local:8080", "host.docker.internal:8080",
+                                "App.Localhost", "a.internal."}) {
+    EXPECT_TRUE(names.Contains(host)) << host;
+  }
+  for (const std::string host :
+       {".internal", "internal", "evil.local", "a.internal.example", "notlocalhost"}) {
+    EXPECT_FALSE(names.Contains(host)) << host;
+  }
+}
+
 TEST(HostNamesTest, NamesThatItIsGiven) {
   TransportOptions options = Listening("models.example:8080");
   options.http_hosts = {"server", "Other.example"};
@@ -35,8 +58,10 @@ TEST(HostNamesTest, NamesThatItIsGiven) {
   }
   EXPECT_FALSE(names.Contains("evil.example"));
   EXPECT_THAT(names.Allowed(), testing::HasSubstr("server, Other.example"));
+  const std::string own = OwnName();
   EXPECT_EQ(HostNames(Listening("LocalHost:80")).Allowed(),
-            "IP addresses, localhost (more with --http-hosts)");
+            "IP addresses, names in .localhost and .internal, localhost, " + own + ", " + own +
+                ".local (more with --http-hosts)");
 }
 
 TEST(HostNamesTest, AnyWhereItIsKnownWhoCalls) {

@@ -165,14 +165,22 @@ int HttpClient::Events::status() const { return static_cast<int>(parser_.get().r
 
 std::optional<std::string> HttpClient::Events::Next() {
   constexpr std::string_view kData = "data: ";
+  std::optional<std::string> text = NextText();
+  while (text == ":") text = NextText();
+  if (!text) return std::nullopt;
+  const size_t data = text->find(kData);
+  EXPECT_TRUE(data == 0 || (data != text->npos && text->starts_with("event: "))) << *text;
+  return text->substr(data + kData.size());
+}
+
+std::optional<std::string> HttpClient::Events::NextText() {
   while (true) {
     const std::string& body = parser_.get().body();
     const size_t end = body.find("\n\n", taken_);
     if (end != body.npos) {
-      const std::string event = body.substr(taken_, end - taken_);
+      std::string event = body.substr(taken_, end - taken_);
       taken_ = end + 2;
-      EXPECT_TRUE(event.starts_with(kData)) << event;
-      return event.substr(kData.size());
+      return event;
     }
     if (parser_.is_done()) return std::nullopt;
     boost::system::error_code error;

@@ -79,7 +79,9 @@ class HttpClient {
   class Events {
    public:
     explicit Events(HttpClient& client);
-    // The data of the next event; nothing if the stream is over.
+    // The next event or comment, without its empty line; nothing if the stream is over.
+    std::optional<std::string> NextText();
+    // The data of the next event. Skips comments.
     std::optional<std::string> Next();
     // The events before [DONE], which must be the last.
     std::vector<nlohmann::json> All();

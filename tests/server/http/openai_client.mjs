@@ -1,32 +1,16 @@
 // openai_client.mjs SERVER MODEL: tests a server of the model in directory MODEL with OpenAI's official
 // client, once without and once with the model's own chat template.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { install } from '../npm_packages.mjs';
+import { serve } from './serve.mjs';
 
 const [serverProgram, model] = process.argv.slice(2);
 const packages = install('openai@6.30.1');
 const { default: OpenAI } = await import(join(packages, 'openai/index.mjs'));
 
-// Starts a server; returns it and its HTTP address.
-async function serve() {
-  const server = spawn(serverProgram, ['--model', `mla=${model}`, '--listen', '127.0.0.1:0',
-    '--http', '127.0.0.1:0', '--kv-cache-bytes', '64MiB'], { stdio: ['ignore', 'pipe', 'inherit'] });
-  process.on('exit', () => server.kill('SIGKILL'));
-  let address;
-  for await (const line of createInterface({ input: server.stdout })) {
-    address ??= line.match(/HTTP on (\S+)/)?.[1];
-    if (!line.includes('listening on')) continue;
-    server.stdout.resume();  // so that the pipe of the log does not fill
-    return { server, address };
-  }
-  throw new Error('the server did not start');
-}
-
-const { server, address } = await serve();
+const { server, address } = await serve(serverProgram, 'mla', model);
 const url = `http://${address}`;
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
 const PROMPT = 'KING HENRY:\n';
@@ -122,6 +106,45 @@ const tests = {
     assert(next.usage.prompt_tokens > whole.usage.prompt_tokens);
   },
 
+  async severalPrompts() {
+    const asked = { model: 'mla', max_tokens: 5, temperature: 0 };
+    const both = await client.completions.create({ ...asked, prompt: [PROMPT, 'To be'] });
+    const texts = await Promise.all([PROMPT, 'To be'].map(async (prompt) =>
+      (await client.completions.create({ ...asked, prompt })).choices[0].text));
+    assert.deepEqual(both.choices.map((choice) => choice.text), texts);
+  },
+
+  async responses() {
+    const asked = { model: 'mla', instructions: 'A play.', input: 'Who is there?',
+      temperature: 0, max_output_tokens: 20 };
+    const chat = await client.chat.completions.create(
+      { model: 'mla', messages: MESSAGES, temperature: 0, max_tokens: 20 });
+    const whole = await client.responses.create(asked);
+    assert.equal(whole.output_text, chat.choices[0].message.content);
+    assert.equal(whole.usage.input_tokens, chat.usage.prompt_tokens);
+    // The client's own assembly of the events.
+    const stream = client.responses.stream(asked);
+    let text = '';
+    stream.on('response.output_text.delta', (event) => { text += event.delta; });
+    const final = await stream.finalResponse();
+    assert.equal(text, whole.output_text);
+    assert.equal(final.output[0].content[0].text, whole.output_text);
+    const next = await client.responses.create({ ...asked, max_output_tokens: 5,
+      input: [{ role: 'user', content: 'Who is there?' }, ...whole.output,
+        { role: 'user', content: [{ type: 'input_text', text: 'And?' }] }] });
+    assert(next.usage.input_tokens > whole.usage.input_tokens);
+    await fails(client.responses.create({ ...asked, input: 'a'.repeat(600) }),
+      { status: 400, code: 'context_length_exceeded', param: 'input' });
+  },
+
+  async tools() {
+    // Its loop of calls sends tool_choice beside an empty list.
+    const runner = client.chat.completions.runTools(
+      { model: 'mla', messages: MESSAGES, tools: [], max_tokens: 9, stop: ['yx'],
+        logit_bias: { 120: 500, 121: 490 }, presence_penalty: 20, temperature: 0 });
+    assert.equal(await runner.finalContent(), 'x');
+  },
+
   async errors() {
     const asked = { model: 'mla', messages: MESSAGES };
     const bad = { status: 400, type: 'invalid_request_error', code: 'invalid_field' };
@@ -138,7 +161,7 @@ const tests = {
       { ...bad, param: 'max_tokens' });
     await fails(client.completions.create({ model: 'mla', prompt: 'a', n: 17 }), { ...bad, param: 'n' });
     await fails(client.completions.create({ model: 'mla', prompt: 'a'.repeat(600) }),
-      { ...bad, param: 'prompt' });
+      { ...bad, param: 'prompt', code: 'context_length_exceeded' });
   },
 
   async cancellation() {

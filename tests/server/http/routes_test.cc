@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "server/core/access/auth_gate.h"
@@ -22,6 +23,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
+using testing::StartsWith;
 
 TEST(RoutesTest, Models) {
   const TestServer server(WithHttp());
@@ -83,6 +85,8 @@ TEST(RoutesTest, ATextsTokensAreAsAsked) {
                   {"offsets", {0, 1, 1, 2}},
                   {"pieces", {{97}, json::array(), {0xC3}, {0xA9}}}}));
   request = {{"text", "<s>"}, {"add_special_tokens", true}};
+  EXPECT_EQ(client.Post("/tokenize", request).json(), json({{"token_ids", {257, 257}}}));
+  request["parse_special"] = false;
   EXPECT_EQ(client.Post("/tokenize", request).json(), json({{"token_ids", {257, '<', 's', '>'}}}));
   request = {{"text", ""}, {"with_pieces", true}};
   EXPECT_EQ(
@@ -257,17 +261,92 @@ TEST(RoutesTest, PathsAndMethods) {
     EXPECT_EQ(answer.status, 404) << path;
     EXPECT_EQ(answer.error("type"), "not_found_error");
   }
-  for (const char* method : {"OPTIONS", "DELETE", "BREW"}) {
+  for (const char* method : {"DELETE", "BREW"}) {
     const HttpAnswer get = client.Ask(method, "/v1/models", "", {});
     EXPECT_EQ(get.status, 405) << method;
-    EXPECT_EQ(get.headers.at("allow"), "GET, HEAD");
+    EXPECT_EQ(get.headers.at("allow"), "GET, HEAD, OPTIONS");
     const HttpAnswer post = client.Ask(method, "/v1/completions", "", {});
     EXPECT_EQ(post.status, 405) << method;
-    EXPECT_EQ(post.headers.at("allow"), "POST");
+    EXPECT_EQ(post.headers.at("allow"), "POST, OPTIONS");
   }
   EXPECT_EQ(client.Get("/v1/completions").status, 405);
   client.Send("HEAD", "/v1/completions", "");
   EXPECT_EQ(client.Read("HEAD").status, 405);
+}
+
+// HAProxy's health checks ask OPTIONS / with HTTP/1.0, without a host.
+TEST(RoutesTest, OptionsTellsTheMethods) {
+  const TestServer server(WithHttp());
+  HttpClient client(server.http_address());
+  for (const auto& [path, allow] :
+       std::map<std::string, std::string>{{"/", "GET, HEAD, OPTIONS"},
+                                          {"*", "GET, HEAD, OPTIONS"},
+                                          {"/v1/completions", "POST, OPTIONS"}}) {
+    const HttpAnswer answer = client.Ask("OPTIONS", path, "", {});
+    EXPECT_EQ(answer.status, 204) << path;
+    EXPECT_EQ(answer.headers.at("allow"), allow);
+    EXPECT_FALSE(answer.headers.contains("content-length"));
+    EXPECT_FALSE(answer.headers.contains("access-control-allow-origin"));
+  }
+  EXPECT_EQ(client.Ask("OPTIONS", "/nothing", "", {}).status, 404);
+  EXPECT_EQ(client.Ask("OPTIONS", "/", "", {{"Host", "evil.example"}}).status, 421);
+  HttpClient old(server.http_address());
+  old.SendText("OPTIONS / HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(old.ReadToEnd(), StartsWith("HTTP/1.1 204 No Content\r\n"));
+}
+
+TEST(RoutesTest, PagesOfOtherOriginsReadOnlyWhatIsAllowed) {
+  TestServerOptions options = WithHttp();
+  options.transport.http_origins = {"http://localhost:5173", "https://a.example"};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  const HttpClient::Headers asked = {{"Origin", "http://localhost:5173"},
+                                     {"Access-Control-Request-Method", "POST"},
+                                     {"Access-Control-Request-Headers", "authorization,x-other"}};
+  const HttpAnswer preflight = client.Ask("OPTIONS", "/v1/chat/completions", "", asked);
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "http://localhost:5173");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization,x-other");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-methods"), "GET, HEAD, POST");
+  EXPECT_EQ(preflight.headers.at("vary"), "Origin");
+  for (const char* const path : {"/v1/models", "/nothing"}) {
+    EXPECT_EQ(client.Get(path, {{"Origin", "https://a.example"}})
+                  .headers.at("access-control-allow-origin"),
+              "https://a.example")
+        << path;
+    for (const char* const other : {"https://a.example.evil", "http://a.example", "null", ""}) {
+      EXPECT_FALSE(
+          client.Get(path, {{"Origin", other}}).headers.contains("access-control-allow-origin"))
+          << other;
+    }
+  }
+  EXPECT_FALSE(client.Get("/v1/models").headers.contains("access-control-allow-origin"))
+      << "of the request before";
+  TestServerOptions every = WithHttp();
+  every.transport.http_origins = {"*"};
+  const TestServer open(every);
+  EXPECT_EQ(HttpClient(open.http_address())
+                .Get("/v1/models", {{"Origin", "https://b.example"}})
+                .headers.at("access-control-allow-origin"),
+            "https://b.example");
+}
+
+TEST(RoutesTest, NamesOfModelsMayHaveSlashesAndColons) {
+  TestServerOptions options = WithHttp();
+  options.models[0].name = "org/model-0.6B";
+  options.models[1].name = "model:0.6b";
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  for (const std::string path : {"org/model-0.6B", "org%2Fmodel-0.6B"}) {
+    EXPECT_EQ(client.Get("/v1/models/" + path).json().at("id"), "org/model-0.6B");
+  }
+  EXPECT_EQ(client.Get("/v1/models/model:0.6b").json().at("id"), "model:0.6b");
+  EXPECT_EQ(client.Get("/v1/models/org").status, 404);
+  const json completion =
+      client.Post("/v1/completions", {{"model", "org/model-0.6B"}, {"prompt", "a"}}).json();
+  EXPECT_EQ(completion.at("model"), "org/model-0.6B");
+  EXPECT_EQ(client.Get("/v1/kv-cache?model=org%2Fmodel-0.6B").status, 200);
+  EXPECT_THAT(client.Get("/metrics").body, HasSubstr("model=\"org/model-0.6B\""));
 }
 
 TEST(RoutesTest, HeadIsGetWithoutItsBody) {
@@ -298,9 +377,9 @@ TEST(RoutesTest, OtherSitesNamesAreNotOurs) {
   const HttpAnswer answer = client.Get("/v1/models", evil);
   EXPECT_EQ(answer.status, 421);
   EXPECT_EQ(answer.error("code"), "unknown_host");
-  EXPECT_EQ(answer.message(),
-            "the host is \"evil.example:8080\"; allowed: IP addresses, localhost (more with "
-            "--http-hosts)");
+  EXPECT_THAT(answer.message(),
+              AllOf(StartsWith("the host is \"evil.example:8080\"; allowed: IP addresses, "),
+                    HasSubstr("localhost"), HasSubstr("(more with --http-hosts)")));
   EXPECT_EQ(client.Post("/v1/completions", {{"model", "mha"}, {"prompt", "a"}}, evil).status, 421);
   HttpClient own(server.http_address());
   EXPECT_EQ(own.Get("/v1/models", {{"Host", server.http_address()}}).status, 200);
@@ -349,6 +428,18 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
        "/detokenize",
        {{"model", "mha"}, {"token_ids", {97}}},
        {"inference", "admin"}},
+      {"/v1/responses",
+       "/v1/responses",
+       {{"model", "mha"}, {"input", "a"}, {"max_output_tokens", 1}},
+       {"inference", "admin"}},
+      {"/v1/messages",
+       "/v1/messages",
+       {{"model", "mha"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 1}},
+       {"inference", "admin"}},
+      {"/v1/messages/count_tokens",
+       "/v1/messages/count_tokens",
+       {{"model", "mha"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}},
+       {"inference", "admin"}},
       {"/v1/kv-cache", "/v1/kv-cache", nullptr, {"statistics", "admin"}},
       {"/metrics", "/metrics", nullptr, {"statistics", "admin"}},
   };
@@ -384,6 +475,12 @@ TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   for (const Routes::Route& route : Routes::Table()) {
     EXPECT_TRUE(known.contains(std::string(route.path))) << route.path << ": who may ask for it?";
   }
+  // As Anthropic's clients send a token.
+  EXPECT_EQ(HttpClient(server.http_address())
+                .Get("/v1/models", {{"x-api-key", "token of inference"}})
+                .status,
+            200);
+  EXPECT_EQ(HttpClient(server.http_address()).Get("/v1/models", {{"x-api-key", "x"}}).status, 401);
   // With authentication, an accepted host name grants nothing.
   HttpClient client(server.http_address());
   HttpClient::Headers named = Bearer("token of admin");

@@ -164,7 +164,7 @@ TEST_F(TokenizerTest, ATextsTokensAreAsAsked) {
 
       // OpenAI's clients request the begin token without knowing whether it exists.
       json over_http = {{"model", model.name}, {"text", text}};
-      if (asked.parse) over_http["parse_special"] = *asked.parse;
+      over_http["parse_special"] = asked.parse.value_or(false);
       if (asked.begin) over_http["add_special_tokens"] = *asked.begin;
       EXPECT_EQ(http_.Post("/tokenize", over_http).json(), json({{"token_ids", of_text}}));
       over_http.erase("text");

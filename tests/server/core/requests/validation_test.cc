@@ -14,6 +14,7 @@
 
 #include "engine/base/request_limits.h"
 #include "engine/checkpoint/tokenizer/tokenizer_json.h"
+#include "server/core/requests/context_length.h"
 #include "tests/server/core/model_info.h"
 #include "tests/support/tokenizer_files.h"
 
@@ -68,6 +69,41 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
   EXPECT_EQ(Validate(Text("ab"), model).value().request.max_new_tokens, 64 - 3)
       << "as many as the context holds";
   EXPECT_EQ(Validate(Text(std::string(62, 'a')), model).value().request.max_new_tokens, 1);
+}
+
+TEST(ValidateGenerateTest, MoreTokensThanFitAreCut) {
+  GenerateParams params = Text("ab");
+  params.max_new_tokens = 32'000;
+  EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.max_new_tokens, 32 + 1 - 3);
+  params.min_new_tokens = 31;
+  EXPECT_EQ(Refusal(Validate(params, SmallModelInfo())), "min_new_tokens is 31; allowed: 0 to 30");
+}
+
+TEST(ValidateGenerateTest, NoNewTokensAreOfAPromptThatIsShownOrScored) {
+  GenerateParams params = Text(std::string(63, 'a'));
+  params.max_new_tokens = 0;
+  EXPECT_EQ(Refusal(Validate(params, SmallModelInfo())),
+            "max_new_tokens is 0; allowed: 1 to 2147483647");
+  params.echo = true;
+  const Result<ValidRequest> echoed = Validate(params, SmallModelInfo());
+  ASSERT_TRUE(echoed.ok()) << "it fills the context";
+  EXPECT_EQ(echoed.value().request.max_new_tokens, 0);
+  params.echo = false;
+  params.prompt_logprobs = 1;
+  EXPECT_TRUE(Validate(params, SmallModelInfo()).ok());
+}
+
+// -1 is vLLM's word for all tokens; OpenAI takes a top_p of 0 as the likeliest token alone.
+TEST(ValidateGenerateTest, TopKAndTopPAtTheirEnds) {
+  GenerateParams params = Text("ab");
+  params.sampling.top_k = -1;
+  params.sampling.top_p = 0.5f;
+  EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.sampling.top_k, 0);
+  params.sampling.top_p = 0;
+  const serving::SamplingParams greedy =
+      Validate(params, SmallModelInfo()).value().request.sampling;
+  EXPECT_EQ(greedy.top_k, 1);
+  EXPECT_EQ(greedy.top_p, 1);
 }
 
 TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
@@ -215,8 +251,8 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
        "sampling.temperature is 100.00001; allowed: 0 to 100"},
       {[&](auto& p) { p.sampling.temperature = nan; },
        "sampling.temperature is nan; allowed: 0 to 100"},
-      {[](auto& p) { p.sampling.top_k = -1; }, "sampling.top_k is -1; allowed: 0 to 2147483647"},
-      {[](auto& p) { p.sampling.top_p = 0; }, "sampling.top_p is 0; allowed: above 0 to 1"},
+      {[](auto& p) { p.sampling.top_k = -2; }, "sampling.top_k is -2; allowed: 0 to 2147483647"},
+      {[](auto& p) { p.sampling.top_p = -0.5f; }, "sampling.top_p is -0.5; allowed: above 0 to 1"},
       {[](auto& p) { p.sampling.min_p = 1.5f; }, "sampling.min_p is 1.5; allowed: 0 to 1"},
       {[](auto& p) { p.sampling.repetition_penalty = 0; },
        "sampling.repetition_penalty is 0; allowed: above 0 to 100"},
@@ -261,11 +297,13 @@ TEST(ValidateGenerateTest, AnErrorNamesFieldValueAndWhatIsAllowed) {
       {[](auto& p) { p.prompt.input = std::span<const int32_t>(); },
        "tokens.ids is empty; allowed: at least one token"},
       {[&](auto& p) { p.prompt.input = std::span(many).first(64); },
-       "tokens is 64 tokens; allowed: at most 63, so that the model's context holds a new token "
-       "too"},
+       "tokens is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 "
+       "tokens, with a new token"},
       {[](auto& p) { p.prompt_logprobs = -1; }, "prompt_logprobs is -1; allowed: 0 to 20"},
-      {[](auto& p) { p.stop.resize(17, "a"); },
-       "stop has more than 16 strings; allowed: at most 16"},
+      {[](auto& p) { p.stop.resize(129, "a"); },
+       "stop has more than 128 strings; allowed: at most 128"},
+      {[](auto& p) { p.stop.assign(17, std::string(241, 'a')); },
+       "stop has 4097 bytes; allowed: at most 4096 together"},
       {[](auto& p) {
          p.stop = {"a", ""};
        },
@@ -320,13 +358,13 @@ TEST(ValidateGenerateTest, ATextThatIsTooLongIsNotTokenized) {
   EXPECT_TRUE(Validate(Text(std::string(62 * 4, 'a')), model).ok());
   EXPECT_EQ(tokenizer->encoded, 62u * 4);
   EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
-            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
-            "model's context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
   const std::string too_long(4000, 'a');
   EXPECT_EQ(Refusal(Validate(
                 ScoreParams{.model = "", .inputs = {{.input = "a"}, {.input = too_long}}}, model)),
-            "inputs[1].text is at least 1001 tokens with the begin token; allowed: at most 64, the "
-            "model's context");
+            "inputs[1].text is at least 1001 tokens with the begin token; allowed: at most 64, as "
+            "this model's maximum context length is 64 tokens");
   EXPECT_EQ(tokenizer->encoded, 62u * 4 + 1);
 }
 
@@ -365,8 +403,8 @@ TEST(ValidateScoreTest, TextsAfterOneThatIsTooLongAreNotTokenized) {
   EXPECT_TRUE(Validate(ScoreParams{.model = "", .inputs = {{.input = fits}}}, model).ok());
   EXPECT_EQ(Refusal(Validate(
                 ScoreParams{.model = "", .inputs = {{.input = too_long}, {.input = fits}}}, model)),
-            "inputs[0].text is 65 tokens with the begin token; allowed: at most 64, the model's "
-            "context");
+            "inputs[0].text is 65 tokens with the begin token; allowed: at most 64, as this "
+            "model's maximum context length is 64 tokens");
   EXPECT_EQ(tokenizer->encoded, fits.size() + too_long.size());
 }
 
@@ -410,6 +448,8 @@ TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_THAT(parsed.value().request.prompt, ElementsAre(257, 'a', 257, 'b', 256));
   EXPECT_EQ(parsed.value().echo, "ab") << "as in what is generated";
+  params.prompt.input = "a\xFF";
+  EXPECT_EQ(Validate(params, model).value().echo, "a\xFF") << "unchanged: it names no token";
 
   // A text that begins with the begin token gets no second one.
   params.prompt.input = "<s>a<s>";
@@ -432,8 +472,8 @@ TEST(ValidateGenerateTest, SpecialTokensOfATextAreTokensIfThatIsAskedFor) {
   ends += "</s>";
   params.prompt.input = ends;
   EXPECT_EQ(Refusal(Validate(params, model)),
-            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
-            "model's context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
 }
 
 // A tokenizer with more tokens than the model has rows.
@@ -456,11 +496,11 @@ TEST(ValidateGenerateTest, ATextThatIsSurelyTooLongIsRefusedBeforeItIsNormalized
       ModelWith(checkpoint::ParseTokenizerJson(json.dump(), "tokenizer.json", {}));
   ASSERT_EQ(model.tokenizer->max_token_bytes(), 4);
   EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4, 'a')), model)),
-            "text is 249 tokens with the begin token; allowed: at most 63, so that the model's "
-            "context holds a new token too");
+            "text is 249 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
   EXPECT_EQ(Refusal(Validate(Text(std::string(62 * 4 + 1, 'a')), model)),
-            "text is at least 64 tokens with the begin token; allowed: at most 63, so that the "
-            "model's context holds a new token too");
+            "text is at least 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
 }
 
 TEST(ValidateGenerateTest, TheBeginTokenIsPutAsAsked) {
@@ -629,22 +669,23 @@ TEST(RejectionTest, SaysWhatWouldHaveFitted) {
     return Rejection(status, size, model).Message();
   };
   EXPECT_EQ(message(serving::SubmitStatus::kPromptTooLong, {"text", true, 64, 3}),
-            "text is 64 tokens with the begin token; allowed: at most 63, so that the model's "
-            "context holds a new token too");
-  EXPECT_EQ(message(serving::SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
-            "tokens is 65 tokens; allowed: at most 64, the model's context");
+            "text is 64 tokens with the begin token; allowed: at most 63, as this model's "
+            "maximum context length is 64 tokens, with a new token");
+  EXPECT_EQ(
+      message(serving::SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
+      "tokens is 65 tokens; allowed: at most 64, as this model's maximum context length is 64 "
+      "tokens");
   ModelInfo windowed = SmallModelInfo();
   windowed.window_is_context = true;
   EXPECT_EQ(
       Rejection(serving::SubmitStatus::kPromptTooLong, {"text", false, 64, 3}, windowed).Message(),
-      "text is 64 tokens; allowed: at most 63, so that the model's sliding window holds a "
-      "new token too");
+      "text is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 tokens "
+      "(its sliding window), with a new token");
   EXPECT_EQ(message(serving::SubmitStatus::kNeverFits, {"text", true, 33, 1}),
-            "text is 33 tokens with the begin token; allowed: at most 32, the model's key/value "
-            "cache");
-  EXPECT_EQ(message(serving::SubmitStatus::kNeverFits, {"text", true, 4, 30}),
-            "max_new_tokens is 30; allowed: at most 29, as the model's key/value cache has 32 "
-            "positions and the prompt is 4 tokens with the begin token");
+            "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
+            "context length is 32 tokens (its key/value cache)");
+  EXPECT_EQ(Rejection(serving::SubmitStatus::kNeverFits, {"text", true, 33, 1}, model).reason,
+            "CONTEXT_LENGTH_EXCEEDED");
   const Error draining = Rejection(serving::SubmitStatus::kStopping, {}, model);
   EXPECT_EQ(draining.code, ErrorCode::kUnavailable);
   EXPECT_EQ(draining.reason, "DRAINING");

@@ -1,0 +1,133 @@
+#include "server/http/messages.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "server/http/error_response.h"
+
+namespace triptych::server {
+namespace {
+
+// An object whose member "type" must be one of `allowed`; absent is allowed too.
+void ReadTyped(Fields& fields, const std::string& name,
+               std::initializer_list<const char*> allowed) {
+  const Json* const value = fields.Any(name);
+  if (value == nullptr) return;
+  const Json* const type =
+      value->is_object() && value->contains("type") ? &value->at("type") : nullptr;
+  const bool fits = type != nullptr && std::any_of(allowed.begin(), allowed.end(),
+                                                   [&](const char* one) { return *type == one; });
+  if (!fits) fields.Refuse(name, *value, "the type \"" + std::string(*allowed.begin()) + "\"");
+}
+
+std::string MessageEvent(const std::string& type, const JsonOutput& members) {
+  JsonOutput event = {{"type", type}};
+  event.update(members);
+  return ServerEvent(type, ToText(event));
+}
+
+JsonOutput UsageOf(const serving::RequestUsage& usage) {
+  // Anthropic's input tokens are those that were not read from the cache.
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_prompt_tokens},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached_prompt_tokens},
+          {"output_tokens", usage.generated_tokens}};
+}
+
+}  // namespace
+
+Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
+  ChatRequest request;
+  CompletionRequest& completion = request.completion;
+  completion.prompt_field = "messages";
+  Fields fields(body);
+  if (fields.Any("system") != nullptr) {
+    request.messages.push_back({ChatRole::kSystem, ReadContent(fields, "system", "")});
+  }
+  for (ChatMessage& message : ReadMessages(fields, "messages")) {
+    request.messages.push_back(std::move(message));
+  }
+  ReadGeneration(fields, completion);
+  ReadStop(fields, "stop_sequences", completion);
+  if (!counts) fields.Need("max_tokens", "an integer, at least 1");
+  completion.params.max_new_tokens = fields.Integer("max_tokens");
+  completion.stream = fields.Bool("stream").value_or(false);
+  fields.Lack("tools");
+  ReadTyped(fields, "tool_choice", {"none", "auto"});
+  ReadTyped(fields, "thinking", {"disabled"});
+  for (const char* const name : {"mcp_servers", "container", "context_management"}) {
+    fields.Lack(name);
+  }
+  fields.Ignore({"cache_control"});
+  if (const auto error = fields.Finish()) return *error;
+  return request;
+}
+
+MessagesAnswer::MessagesAnswer(const AnswerStart& start, const CompletionRequest& request)
+    : model_(start.model.name), id_("msg_" + start.request_id), stops_(request.params.stop) {
+  usage_.prompt_tokens = std::ssize(start.prompts.front().tokens);
+}
+
+JsonOutput MessagesAnswer::Stop() const {
+  if (!completion_) return {{"stop_reason", nullptr}, {"stop_sequence", nullptr}};
+  const std::optional<std::string>& stop = completion_->stop;
+  if (stop && std::find(stops_.begin(), stops_.end(), *stop) != stops_.end()) {
+    return {{"stop_reason", "stop_sequence"}, {"stop_sequence", *stop}};
+  }
+  const bool cut = completion_->reason == serving::FinishReason::kLength;
+  return {{"stop_reason", cut ? "max_tokens" : "end_turn"}, {"stop_sequence", nullptr}};
+}
+
+JsonOutput MessagesAnswer::Message() const {
+  JsonOutput message = {{"id", id_},
+                        {"type", "message"},
+                        {"role", "assistant"},
+                        {"model", model_},
+                        {"content", JsonOutput::array()}};
+  message.update(Stop());
+  message["usage"] = UsageOf(usage_);
+  return message;
+}
+
+void MessagesAnswer::Add(const StreamChunk& chunk) {
+  text_ += chunk.text;
+  if (!chunk.completion) return;
+  completion_ = chunk.completion;
+  usage_ = chunk.completion->usage;
+}
+
+std::string MessagesAnswer::Whole() const {
+  JsonOutput message = Message();
+  message["content"].push_back({{"type", "text"}, {"text", text_}});
+  return ToText(message);
+}
+
+std::string MessagesAnswer::BeginEvents() {
+  return MessageEvent("message_start", {{"message", Message()}}) +
+         MessageEvent("content_block_start",
+                      {{"index", 0}, {"content_block", {{"type", "text"}, {"text", ""}}}});
+}
+
+std::string MessagesAnswer::Events(const StreamChunk& chunk) {
+  Add({.choice = 0,
+       .text = "",
+       .tokens = {},
+       .logprobs = {},
+       .prompt_logprobs = {},
+       .completion = chunk.completion});
+  return MessageEvent("content_block_delta",
+                      {{"index", 0}, {"delta", {{"type", "text_delta"}, {"text", chunk.text}}}});
+}
+
+std::string MessagesAnswer::EndEvents() {
+  return MessageEvent("content_block_stop", {{"index", 0}}) +
+         MessageEvent("message_delta", {{"delta", Stop()}, {"usage", UsageOf(usage_)}}) +
+         MessageEvent("message_stop", JsonOutput::object());
+}
+
+std::string MessagesAnswer::ErrorEvents(const Error& error) {
+  return ServerEvent("error", ErrorBody(error));
+}
+
+}  // namespace triptych::server

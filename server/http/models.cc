@@ -1,0 +1,70 @@
+#include "server/http/models.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/parse.h"
+#include "engine/serving/request.h"
+#include "engine/text/tokenizer.h"
+#include "server/core/requests/context_length.h"
+
+namespace triptych::server {
+namespace {
+
+// The small properties of a tokenizer.
+JsonOutput TokenizerJson(const Tokenizer& tokenizer) {
+  const std::optional<int32_t> begin = tokenizer.begin_token();
+  return {{"kind", tokenizer.kind()},
+          {"vocab_size", tokenizer.vocab_size()},
+          {"begin_token_id", begin ? JsonOutput(*begin) : JsonOutput(nullptr)},
+          {"end_token_ids", tokenizer.end_tokens()}};
+}
+
+// The shortest digits that identify the float: 0.6, not 0.6000000238418579.
+JsonOutput FloatJson(float number) {
+  return ParseNumber<double>(fmt::format("{}", number)).value();
+}
+
+// The defaults, by the names of the completions API.
+JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
+  const std::optional<int64_t>& most = defaults.max_new_tokens;
+  return {{"max_tokens", most ? JsonOutput(*most) : JsonOutput(nullptr)},
+          {"temperature", FloatJson(defaults.sampling.temperature)},
+          {"top_k", defaults.sampling.top_k},
+          {"top_p", FloatJson(defaults.sampling.top_p)},
+          {"min_p", FloatJson(defaults.sampling.min_p)},
+          {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
+}
+
+}  // namespace
+
+JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "triptych"},
+          {"attention", Name(model.config.attention)},
+          {"parameters", model.parameters},
+          {"weight_dtype", Name(model.weight_formats.layers)},
+          {"embedding_dtype", Name(model.weight_formats.embeddings)},
+          {"kv_cache_dtype", Name(model.cache_format)},
+          {"bytes_per_position", model.geometry.BytesPerPosition()},
+          {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
+          {"max_positions", model.config.max_position_embeddings},
+          {"max_model_len", MostPositions(model)},  // vLLM's name
+          {"generation_defaults", DefaultsJson(model.defaults)},
+          {"tokenizer", TokenizerJson(*model.tokenizer)}};
+}
+
+JsonOutput WholeModelJson(const ModelInfo& model, int64_t created) {
+  JsonOutput answer = ModelJson(model, created);
+  JsonOutput& special_tokens = answer["tokenizer"]["special_tokens"] = JsonOutput::array();
+  for (const SpecialToken& special : model.tokenizer->special_tokens()) {
+    special_tokens.push_back({{"id", special.token}, {"text", special.text}});
+  }
+  return answer;
+}
+
+}  // namespace triptych::server

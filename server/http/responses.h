@@ -1,0 +1,62 @@
+// OpenAI's /v1/responses, for text: requests and responses.
+#ifndef TRIPTYCH_SERVER_HTTP_RESPONSES_H_
+#define TRIPTYCH_SERVER_HTTP_RESPONSES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/base/json.h"
+#include "engine/serving/request.h"
+#include "server/core/error.h"
+#include "server/http/answer.h"
+#include "server/http/chat_completions.h"
+#include "server/http/completion_request.h"
+#include "server/http/json_output.h"
+#include "server/http/unix_time.h"
+
+namespace triptych::server {
+
+// REQUIRES: `body` is an object and outlives the result.
+Result<ChatRequest> ParseResponses(const Json& body);
+
+// The response, whole or as events with names. The last events repeat the whole text.
+class ResponsesAnswer final : public Answer {
+ public:
+  ResponsesAnswer(const AnswerStart& start, const CompletionRequest& request);
+
+  void Add(const StreamChunk& chunk) override;
+  std::string Whole() const override;
+  size_t BytesOf(const StreamChunk& chunk) const override { return chunk.text.size(); }
+  std::string BeginEvents() override;
+  std::string Events(const StreamChunk& chunk) override;
+  std::string EndEvents() override;
+  std::string ErrorEvents(const Error& error) override;
+  bool keeps_events() const override { return true; }
+
+ private:
+  // An event of `type` with its members and the next number.
+  std::string Event(const std::string& type, const JsonOutput& members);
+  // An event of the response's message, or of its only part.
+  std::string ItemEvent(const std::string& type, const JsonOutput& item);
+  std::string PartEvent(const std::string& type, const std::string& name, const JsonOutput& value);
+  JsonOutput Part() const;
+  JsonOutput Item(bool done) const;
+  JsonOutput Response(bool done) const;
+
+  const std::string model_;
+  const std::string id_;
+  const std::string item_id_;
+  const std::optional<int64_t> max_output_tokens_;
+  const std::optional<float> temperature_, top_p_;
+  const int64_t created_ = UnixTime();
+  int64_t next_number_ = 0;  // of events
+  std::string text_;
+  std::optional<serving::FinishReason> reason_;
+  serving::RequestUsage usage_;
+};
+
+}  // namespace triptych::server
+
+#endif  // TRIPTYCH_SERVER_HTTP_RESPONSES_H_
