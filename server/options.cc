@@ -113,7 +113,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "--model", texts.models,
          "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
          "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
-         "chat-template=NAME, and to convert it at load attention=mha, attention=gqa,groups=G or "
+         "chat-template=FILE|NAME, and to convert it at load attention=mha, attention=gqa,groups=G "
+         "or "
          "attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
       ->allow_extra_args(false)
@@ -146,8 +147,16 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "own share it equally")
       ->check(Parses("SIZE", parse_size))
       ->capture_default_str();
-  AddNamed(app, "--chat-template", options.chat_template,
-           "Chat template of models that set none and ship none that is recognized [none]");
+  app.add_option_function<std::string>(
+         "--chat-template",
+         [&options](const std::string& text) {
+           options.chat_template = ReadChatTemplateText(text);
+         },
+         "Chat template of models that set none and have none that can be used: a file of Jinja, "
+         "or "
+         "one of " +
+             BuiltInTemplateNames() + " [none]")
+      ->check(Parses("FILE|NAME", [](const std::string& text) { ReadChatTemplateText(text); }));
 }
 
 // Formats and device of every model.

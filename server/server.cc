@@ -21,7 +21,7 @@
 #include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
 #include "server/core/access/auth_gate.h"
-#include "server/core/chat/chat_template_file.h"
+#include "server/core/chat/chat_template.h"
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -220,20 +220,35 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   }
 }
 
-// The model's chat template: the one of its options, or else its checkpoint's if that is
-// recognized, or else `otherwise`. Throws LoadError.
-std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
-                                             const checkpoint::OpenedCheckpoint& checkpoint,
-                                             const std::optional<ChatTemplate>& otherwise) {
-  if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own = checkpoint::ReadChatTemplate(checkpoint);
-  if (!own) return otherwise;
-  if (const auto known = KnownChatTemplate(*own)) return known;
-  if (!otherwise) {
-    spdlog::info("model {}: unrecognized chat template; choose one of {} with chat-template=NAME",
-                 model.name, ChatTemplateNames());
+// The model's chat template: the one of its options, or else its own if that can be used, or else
+// `otherwise`. If none can be used, its own with the error, or null without one. Logs the choice.
+std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
+    const ModelOptions& model, const checkpoint::OwnChatTemplate& own, const Tokenizer& tokenizer,
+    const std::optional<ChatTemplateText>& otherwise) {
+  const auto make = [&](const ChatTemplateText& text) {
+    return std::make_shared<const ChatTemplate>(text, tokenizer, own.special_tokens);
+  };
+  std::shared_ptr<const ChatTemplate> chosen;
+  if (own.text && !model.chat_template) {
+    chosen = make({std::string(kOwnTemplate), *own.text});
+    if (chosen->error().empty()) return chosen;
+    spdlog::warn("model {}: its chat template cannot be used: {}; {}", model.name, chosen->error(),
+                 otherwise ? "--chat-template takes its place"
+                           : "chat requests are refused, unless chat-template=FILE or NAME is set");
   }
-  return otherwise;
+  const std::optional<ChatTemplateText>& set =
+      model.chat_template ? model.chat_template : otherwise;
+  if (!set) return chosen;
+  chosen = make(*set);
+  if (own.text && model.chat_template && *own.text != set->text) {
+    spdlog::warn("model {}: the chat template {} takes the place of the model's own", model.name,
+                 chosen->name());
+  }
+  if (!chosen->missing_markers().empty()) {
+    spdlog::warn("model {}: markers of the chat template {} are no tokens of its tokenizer: {}",
+                 model.name, chosen->name(), fmt::join(chosen->missing_markers(), " "));
+  }
+  return chosen;
 }
 
 // Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
@@ -243,13 +258,14 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
   int64_t prompt_bytes = 0;
   for (size_t i = 0; i < models.size(); ++i) {
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
-    const auto chat_template =
-        FindChatTemplate(options.models[i], models[i].checkpoint, options.chat_template);
+    const checkpoint::OwnChatTemplate own = ForModel(
+        options.models[i].name, [&] { return checkpoint::ReadChatTemplate(models[i].checkpoint); });
     const bool window_is_context = models[i].checkpoint.window_is_context;
     LoadedModel loaded = Load(std::move(models[i]), context);
     if (loaded.info.expand_from) prompt_bytes += MostScratchBytes(loaded.config);
     entries.push_back({Describe(loaded), std::move(loaded.engine)});
-    entries.back().model.chat_template = chat_template;
+    entries.back().model.chat_template = ChooseChatTemplate(
+        options.models[i], own, *entries.back().model.tokenizer, options.chat_template);
     entries.back().model.window_is_context = window_is_context;
     LogModel(entries.back().model);
     if (!loaded.not_applied.empty()) {

@@ -25,7 +25,8 @@ Value Member(Heap& heap, Value value, const Value& attribute) {
   return value;
 }
 
-// What filters of sequences compare: a member of the item, in lower case unless case matters.
+// The key that filters of sequences compare: a member of the item, in lower case unless case
+// matters.
 Value KeyOf(Heap& heap, const Value& item, const Value* attribute, bool case_sensitive) {
   const Value key =
       attribute == nullptr || attribute->is_none() ? item : Member(heap, item, *attribute);
@@ -138,13 +139,14 @@ Value Unique(Heap& heap, const Value& input, const Arguments& arguments) {
   for (const auto& [key, item] : items) seen.emplace_back(key, Value::None());
   const size_t count = Dict(seen).entries.size();  // also refuses what cannot be a key
   std::vector<const Value*> keys;
-  for (const auto& [key, item] : items) {
+  for (const auto& one : items) {
     if (unique.size() == count) break;
-    const bool is_seen = std::any_of(keys.begin(), keys.end(),
-                                     [&](const Value* one) { return Equal(heap, *one, key); });
+    const bool is_seen = std::any_of(keys.begin(), keys.end(), [&](const Value* key) {
+      return Equal(heap, *key, one.first);
+    });
     if (is_seen) continue;
-    keys.push_back(&key);
-    unique.push_back(item);
+    keys.push_back(&one.first);
+    unique.push_back(one.second);
   }
   return MakeList(heap, std::move(unique), List::kGenerator);
 }

@@ -24,7 +24,7 @@ Value GetItem(Heap& heap, const Value& value, const Value& key);
 Value GetSlice(Heap& heap, const Value& value, const Value* begin, const Value* end,
                const Value* step);
 
-// What an iteration over the value yields, as a value with a list.
+// The items of an iteration over the value, as a value with a list.
 Value ToList(Heap& heap, const Value& value);
 // Python's len().
 int64_t Length(const Value& value);

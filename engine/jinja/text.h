@@ -31,7 +31,7 @@ class Text {
 
   // REQUIRES: begin <= end <= size().
   Text Sub(size_t begin, size_t end) const;
-  // The source of the byte at an offset; of an empty text, or at the end, the last run's or kData.
+  // The source of the byte at an offset; at the end the last run's; kData if the text is empty.
   Source SourceAt(size_t offset) const;
 
   // Bytes in memory.
@@ -60,7 +60,7 @@ class Text {
   std::vector<Run> runs_;  // not empty; neighbours differ in source
 };
 
-// The code point at `offset`, which moves to the next one. Of bytes that are not UTF-8 each is one.
+// The code point at `offset`, which moves to the next one. Each byte that is not UTF-8 is one.
 // REQUIRES: offset < bytes.size().
 char32_t NextCodePoint(std::string_view bytes, size_t& offset);
 size_t CountCodePoints(std::string_view bytes);

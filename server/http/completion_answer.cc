@@ -111,7 +111,8 @@ std::string CompletionAnswer::Chunk(const StreamChunk& chunk) {
   const Choice news = Read(chunk);
   JsonOutput event = Head(kind_.chunk_object);
   event["choices"] = JsonOutput::array();
-  event["choices"].push_back(ChoiceJson(chunk.choice, ChunkText(chunk.choice, news.text), news));
+  event["choices"].push_back(ChoiceJson(
+      chunk.choice, ChunkText(chunk.choice, news.text, chunk.completion.has_value()), news));
   if (include_usage_) event["usage"] = nullptr;
   return ToText(event);
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/core/requests/request_params.h"
 #include "server/http/fields.h"
@@ -22,6 +23,7 @@ struct CompletionRequest {
   std::string logprobs_field = "logprobs";
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
+  ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // of the reply
 };
 
 // Reads the members that both kinds share: all except prompt, messages and log-probabilities.

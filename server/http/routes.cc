@@ -83,6 +83,13 @@ JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
           {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
 }
 
+JsonOutput ChatTemplateJson(const ChatTemplate* chat_template) {
+  if (chat_template == nullptr) return nullptr;
+  const std::string& error = chat_template->error();
+  return {{"name", chat_template->name()},
+          {"error", error.empty() ? JsonOutput(nullptr) : JsonOutput(error)}};
+}
+
 JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
   return {{"id", model.name},
           {"object", "model"},
@@ -97,6 +104,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
           {"max_positions", model.config.max_position_embeddings},
           {"generation_defaults", DefaultsJson(model.defaults)},
+          {"chat_template", ChatTemplateJson(model.chat_template.get())},
           {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 
@@ -131,7 +139,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/health", std::nullopt, false, &Routes::Health},
     {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
-    {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat},
+    {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat, true},
     {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
@@ -179,8 +187,8 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (!admitted.entry) return HandleNow(admitted, request);
   Caller& caller = admitted.entry->caller;
   caller.arrived = serving::EngineClock::now();  // the body is complete
-  if (std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes)
-    return HandleNow(admitted, request);
+  const bool is_quick = std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes;
+  if (is_quick && !admitted.route->renders) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
       [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); },

@@ -45,6 +45,7 @@ class Routes {
     std::optional<Scope> scope;  // required of the caller; absent: open to all
     bool computes;               // needs memory (AuthGate::EnterToCompute)
     HttpReply (Routes::*handle)(const AuthorizedCall* entry, const HttpRequest& request) const;
+    bool renders = false;  // a template, so that it is handled in the tokenization queue
 
     bool while_draining() const { return scope == Scope::kStatistics; }
     bool Is(std::string_view asked) const {
