@@ -404,14 +404,18 @@ Value Interpreter::EvaluateFilter(const Expression& expression, Value input,
                                   const ScopePtr& scope) {
   const Arguments arguments = EvaluateArguments(expression.arguments, scope);
   line_ = expression.line;
-  return FindFilter(expression.name)(heap_, input, arguments);
+  const Filter filter = FindFilter(expression.name);
+  if (filter == nullptr) throw Failure("there is no filter '" + expression.name + "'");
+  return filter(heap_, input, arguments);
 }
 
 Value Interpreter::EvaluateTest(const Expression& expression, const ScopePtr& scope) {
   const Value input = Evaluate(*expression.operands[0], scope);
   const Arguments arguments = EvaluateArguments(expression.arguments, scope);
   line_ = expression.line;
-  return Value::Of(FindTest(expression.name)(heap_, input, arguments));
+  const Test test = FindTest(expression.name);
+  if (test == nullptr) throw Failure("there is no test '" + expression.name + "'");
+  return Value::Of(test(heap_, input, arguments));
 }
 
 Value Interpreter::EvaluateCompare(const Expression& expression, const ScopePtr& scope) {

@@ -141,9 +141,8 @@ Value Unique(Heap& heap, const Value& input, const Arguments& arguments) {
   std::vector<const Value*> keys;
   for (const auto& one : items) {
     if (unique.size() == count) break;
-    const bool is_seen = std::any_of(keys.begin(), keys.end(), [&](const Value* key) {
-      return Equal(heap, *key, one.first);
-    });
+    const bool is_seen = std::any_of(
+        keys.begin(), keys.end(), [&](const Value* key) { return Equal(heap, *key, one.first); });
     if (is_seen) continue;
     keys.push_back(&one.first);
     unique.push_back(one.second);

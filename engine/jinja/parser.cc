@@ -165,6 +165,7 @@ std::unique_ptr<Statement> Parser::ParseStatement() {
 
 std::unique_ptr<Statement> Parser::ParseIf(int line) {
   auto statement = NewStatement(Statement::kIf, line);
+  ++conditions_;
   while (true) {
     statement->expressions.push_back(
         ParseTuple(/*with_condition=*/false, /*in_parentheses=*/false));
@@ -173,6 +174,7 @@ std::unique_ptr<Statement> Parser::ParseIf(int line) {
   }
   statement->bodies.push_back(Skip("else") ? ParseBody({"endif"}) : Block());
   Expect("endif");
+  --conditions_;
   return statement;
 }
 

@@ -93,7 +93,8 @@ class Parser {
   const std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  int loops_ = 0;                                    // in the current macro
+  int conditions_ = 0;  // if statements, in which an unknown filter or test fails once it is used
+  int loops_ = 0;       // in the current macro
   std::vector<std::set<std::string>> names_ = {{}};  // read in each open macro
 };
 

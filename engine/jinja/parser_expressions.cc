@@ -315,7 +315,7 @@ ExpressionPtr Parser::ParseFilters(ExpressionPtr operand) {
 
 ExpressionPtr Parser::ParseFilter(ExpressionPtr operand) {
   Expression node{.kind = Expression::kFilter, .line = current().line, .name = ExpectName()};
-  if (FindFilter(node.name) == nullptr) {
+  if (FindFilter(node.name) == nullptr && conditions_ == 0) {
     throw SyntaxError(node.line, "there is no filter '" + node.name.substr(0, 40) + "'");
   }
   node.operands.push_back(std::move(operand));
@@ -327,7 +327,7 @@ ExpressionPtr Parser::ParseTest(ExpressionPtr operand) {
   const int line = current().line;
   const bool negated = Skip("not");
   Expression node{.kind = Expression::kTest, .line = line, .name = ExpectName()};
-  if (FindTest(node.name) == nullptr) {
+  if (FindTest(node.name) == nullptr && conditions_ == 0) {
     throw SyntaxError(line, "there is no test '" + node.name.substr(0, 40) + "'");
   }
   node.operands.push_back(std::move(operand));

@@ -23,8 +23,8 @@ namespace triptych::jinja {
 // and generation blocks. It lacks tags that read other templates. Immutable and thread-safe.
 class Template {
  public:
-  // Throws SyntaxError, also for a filter or test that is not known. Some 500 bytes of memory for
-  // each token, of which there are at most 2^17.
+  // Throws SyntaxError, also for a filter or test that is not known, except within if statements.
+  // Some 500 bytes of memory for each token, of which there are at most 2^17.
   explicit Template(std::string_view text);
 
   // `now` is the time of strftime_now. Throws RenderError.

@@ -159,6 +159,9 @@ TEST(TemplateTest, ErrorsNameTheLine) {
   EXPECT_EQ(Failing("\n{% if x %}"),
             "line 2: unexpected the end of the template; expected: {% endif %}");
   EXPECT_EQ(Failing("\n\n{{ x | nope }}"), "line 3: there is no filter 'nope'");
+  EXPECT_EQ(Plain("{% if false %}{{ x | nope }}{% endif %}."), ".");
+  EXPECT_EQ(Failing("{% if true %}\n{{ x | nope }}{% endif %}."),
+            "line 2: there is no filter 'nope'");
   EXPECT_THAT(Failing("{% include 'x' %}"),
               StartsWith("line 1: the tag 'include' is not supported"));
   EXPECT_EQ(Failing("\n{{ x.y }}"), "line 2: 'x' is undefined");

@@ -67,7 +67,7 @@ class ChatTemplate {
   const std::vector<std::string>& missing_markers() const { return missing_markers_; }
 
   // The prompt. Only the template's own text and roles count as the template's. REQUIRES: no
-  // error(). Takes at most a second, and a second more for each 10 MB of messages.
+  // error(). A hostile template takes about a second, and as much for each MiB of messages.
   Result<jinja::Text> Render(std::span<const ChatMessage> messages,
                              const ChatOptions& options) const;
 
