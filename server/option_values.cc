@@ -158,7 +158,7 @@ ChatTemplateText ReadChatTemplateText(const std::string& text) {
     if (Exists(text)) {
       std::string jinja = ReadText(text, checkpoint::kMaxTemplateBytes);
       jinja::Template{jinja};
-      return {text, std::move(jinja)};
+      return {std::filesystem::path(text).filename(), std::move(jinja)};
     }
   } catch (const std::runtime_error& e) {
     why = e.what();

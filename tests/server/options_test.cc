@@ -98,7 +98,7 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   const std::string jinja = directory.path() / "own.jinja";
   std::ofstream(jinja) << "{{ bos_token }}";
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=" + jinja).chat_template,
-            (ChatTemplateText{jinja, "{{ bos_token }}"}));
+            (ChatTemplateText{"own.jinja", "{{ bos_token }}"}));
 
   // The name ends at the first '='; the directory can contain others.
   std::filesystem::create_directory(directory.path() / "x=y");

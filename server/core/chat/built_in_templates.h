@@ -10,7 +10,7 @@ namespace triptych::server {
 
 // The Jinja text of a chat template.
 struct ChatTemplateText {
-  std::string name;  // of a built-in one, a file, or kOwnTemplate
+  std::string name;  // of a built-in one, of a file without its folder, or kOwnTemplate
   std::string text;
 
   bool operator==(const ChatTemplateText&) const = default;

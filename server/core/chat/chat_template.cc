@@ -99,7 +99,9 @@ Result<jinja::Text> Continued(const jinja::Text& prompt, const std::string& cont
 
 ChatTemplate::ChatTemplate(ChatTemplateText text, const Tokenizer& tokenizer,
                            const SpecialTexts& special)
-    : name_(std::move(text.name)), reasons_(text.text.find("</think>") != std::string::npos) {
+    : name_(std::move(text.name)),
+      reasons_(text.text.find("<think>") != std::string::npos ||
+               text.text.find("</think>") != std::string::npos) {
   const auto add = [&](const std::string& name, std::optional<int32_t> token,
                        std::string_view mark) {
     if (special.contains(name) || !token) return;

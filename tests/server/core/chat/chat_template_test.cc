@@ -9,7 +9,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/checkpoint/tokenizer/tokenizer_json.h"
 #include "tests/support/tokenizer.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych::server::chat_template_test {
 namespace {
@@ -117,6 +119,29 @@ TEST(ChatTemplateTest, WhatSomebodyWroteIsNeverAMarker) {
                 std::count(others.begin(), others.end(), token));
     }
   }
+}
+
+// The tokenizer parses "</s>" as a special token.
+TEST(ChatTemplateTest, AMessageFormsNoMarkerWithTheTemplatesText) {
+  const auto tokenizer = checkpoint::ParseTokenizerJson(BeginAndEndJson().dump(), "t", {});
+  const auto special = tokenizer->special_tokens();
+  const auto end = std::find_if(special.begin(), special.end(),
+                                [](const SpecialToken& token) { return token.text == "</s>"; });
+  ASSERT_NE(end, special.end());
+  const auto ends = [&](const std::string& text, const std::string& content) {
+    const auto prompt = Own(text, *tokenizer).Render(Messages{{kUser, content}}, {});
+    const std::vector<int32_t> tokens = Encode(prompt.value(), *tokenizer);
+    return std::count(tokens.begin(), tokens.end(), end->token);
+  };
+  EXPECT_EQ(ends("a</s>{{ messages[0].content }}{{ '</' + 's>' }}", "x"), 2);
+  EXPECT_EQ(ends("{{ messages[0].content }}", "</s>"), 0);
+  EXPECT_EQ(ends("<{{ messages[0].content }}>", "/s"), 0);
+  EXPECT_EQ(ends("</{{ messages[0].content | trim }}", " s> "), 0);
+  EXPECT_EQ(
+      ends("{{ '</%s' % messages[0].content }}{{ messages[0].content.join(['</', '']) }}", "s>"),
+      0);
+  EXPECT_EQ(ends("{{ messages[0].content.replace('x', '/') }}", "<xs>"), 0);
+  EXPECT_EQ(ends("{{ messages[0].content | lower }}{{ messages[0] | tojson }}", "</S>"), 0);
 }
 
 TEST(ChatTemplateTest, VariablesOfARequestReachTheTemplate) {
