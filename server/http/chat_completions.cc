@@ -169,7 +169,7 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
   }
   const Result<jinja::Text> prompt = chat_template->Render(request.messages, request.options);
   if (!prompt.ok()) return prompt.error();
-  if (const auto error = CheckSurelyFits(std::ssize(prompt.value().bytes()), /*begin_token=*/false,
+  if (const auto error = CheckSurelyFits(TextBytes(prompt.value()), /*begin_token=*/false,
                                          "messages", model, /*generates=*/true)) {
     return *error;
   }

@@ -218,6 +218,19 @@ Result<jinja::Text> ChatTemplate::Render(std::span<const ChatMessage> messages,
   return prompt;
 }
 
+int64_t TextBytes(const jinja::Text& prompt) {
+  auto bytes = static_cast<int64_t>(prompt.size());
+  prompt.ForEachRun([&](std::string_view run, Source source) {
+    if (source == Source::kData) return;
+    for (const std::string_view mark : {kBeginMark, kEndMark}) {
+      for (size_t i = run.find(mark); i != run.npos; i = run.find(mark, i + mark.size())) {
+        bytes -= static_cast<int64_t>(mark.size());
+      }
+    }
+  });
+  return bytes;
+}
+
 std::vector<int32_t> Encode(const jinja::Text& prompt, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
   std::vector<TextPart> parts;  // adjacent parts are encoded as one text

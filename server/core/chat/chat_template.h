@@ -85,6 +85,9 @@ class ChatTemplate {
   std::vector<std::string> missing_markers_;
 };
 
+// The bytes of the prompt's text, without begin and end tokens that have no text.
+int64_t TextBytes(const jinja::Text& prompt);
+
 // The prompt's tokens. Special tokens are parsed in the template's text alone. Throws EncodeError.
 std::vector<int32_t> Encode(const jinja::Text& prompt, const Tokenizer& tokenizer);
 
