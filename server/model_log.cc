@@ -58,7 +58,7 @@ std::string BeginText(const ModelInfo& model, const checkpoint::TokenizerNotes& 
 
 // The lines of the table.
 std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins& origins) {
-  const std::string_view chat = model.chat_template ? Name(*model.chat_template) : "none";
+  const std::string chat = model.chat_template ? model.chat_template->name() : "none";
   std::vector<std::string> lines;
   const auto add = [&](std::string_view property, const std::string& value) {
     lines.push_back(fmt::format("{:<13} {}", property, value));

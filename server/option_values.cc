@@ -11,9 +11,12 @@
 
 #include "engine/backend/model_backend.h"
 #include "engine/base/address.h"
+#include "engine/base/file.h"
 #include "engine/base/parse.h"
 #include "engine/base/quantities.h"
+#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/jinja/template.h"
 
 namespace triptych::server {
 namespace {
@@ -51,7 +54,7 @@ Settings SplitSettings(const std::string& text, const std::string& model) {
     if (equals == std::string::npos || !keys.contains(key)) {
       Refuse(
           "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
-          "rank=R, rope-head-dim=N, groups=G, chat-template=NAME, max-model-len=N",
+          "rank=R, rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N",
           setting, model);
     }
     const std::string value = setting.substr(equals + 1);
@@ -113,15 +116,15 @@ std::optional<int64_t> ParseOwnCache(const Settings& settings, int64_t memory_by
   }
 }
 
-std::optional<ChatTemplate> ParseChatTemplate(const Settings& settings, const std::string& model) {
+std::optional<ChatTemplateText> ParseChatTemplate(const Settings& settings,
+                                                  const std::string& model) {
   const auto setting = settings.find("chat-template");
   if (setting == settings.end()) return std::nullopt;
-  const auto form = Names<ChatTemplate>().find(setting->second);
-  if (form == Names<ChatTemplate>().end()) {
-    Refuse("chat-template of model {}: \"{}\" is not a template; allowed: {}", model,
-           setting->second, ChatTemplateNames());
+  try {
+    return ReadChatTemplateText(setting->second);
+  } catch (const std::invalid_argument& e) {
+    Refuse("chat-template of model {}: {}", model, e.what());
   }
-  return form->second;
 }
 
 std::optional<int64_t> ParseContext(const Settings& settings, const std::string& model) {
@@ -164,6 +167,22 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   model.chat_template = ParseChatTemplate(settings, model.name);
   model.max_positions = ParseContext(settings, model.name);
   return model;
+}
+
+ChatTemplateText ReadChatTemplateText(const std::string& text) {
+  if (auto built_in = BuiltInTemplate(text)) return *std::move(built_in);
+  std::string why = "it is no file";
+  try {
+    if (Exists(text)) {
+      std::string jinja = ReadText(text, checkpoint::kMaxTemplateBytes);
+      jinja::Template{jinja};
+      return {std::filesystem::path(text).filename(), std::move(jinja)};
+    }
+  } catch (const std::runtime_error& e) {
+    why = e.what();
+  }
+  Refuse("\"{}\" is not a template: {}; allowed: a file of Jinja, or one of {}", text, why,
+         BuiltInTemplateNames());
 }
 
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {

@@ -10,28 +10,31 @@
 
 #include "engine/base/range.h"
 #include "engine/model/conversion_spec.h"
-#include "server/core/chat/chat_template.h"
+#include "server/core/chat/built_in_templates.h"
 #include "server/resources.h"
 
 namespace triptych::server {
 
 struct ModelOptions {
   std::string name;
-  std::filesystem::path checkpoint;                // directory or GGUF file
-  std::optional<int64_t> kv_cache_bytes;           // absent: an equal share of the rest
-  std::optional<ConversionSpec> conversion = {};   // absent: served as it is
-  std::optional<ChatTemplate> chat_template = {};  // absent: the checkpoint's
-  std::optional<int64_t> max_positions = {};       // absent: --max-model-len
+  std::filesystem::path checkpoint;                    // directory or GGUF file
+  std::optional<int64_t> kv_cache_bytes;               // absent: an equal share of the rest
+  std::optional<ConversionSpec> conversion = {};       // absent: served as it is
+  std::optional<ChatTemplateText> chat_template = {};  // absent: the checkpoint's
+  std::optional<int64_t> max_positions = {};           // absent: --max-model-len
 };
 
 // Parses NAME=PATH[,SETTING=VALUE...]. PATH is an existing directory or .gguf file, without a
 // comma. Settings, each at most once and in any order:
 //   kv-cache-bytes=SIZE                             as in ParseByteSize
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R][,rope-head-dim=N]
-//   chat-template=NAME
+//   chat-template=FILE or NAME                      as in ReadChatTemplateText
 //   max-model-len=N, or context=N
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
+
+// The chat template of a built-in name, or otherwise of a file.
+ChatTemplateText ReadChatTemplateText(const std::string& text);
 
 // Parses a size, at least 1 byte: "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of
 // `memory_bytes`.

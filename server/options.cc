@@ -113,7 +113,7 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "--model", texts.models,
          "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
          "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
-         "chat-template=NAME, max-model-len=N, and to convert it at load attention=mha, "
+         "chat-template=FILE|NAME, max-model-len=N, and to convert it at load attention=mha, "
          "attention=gqa,groups=G or "
          "attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
@@ -160,8 +160,16 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
                  "Context of models that set none, in positions; lowers the model's own [the "
                  "model's]")
       ->check(CLI::Range(kServedPositions.low, kServedPositions.high));
-  AddNamed(app, "--chat-template", options.chat_template,
-           "Chat template of models that set none and ship none that is recognized [none]");
+  app.add_option_function<std::string>(
+         "--chat-template",
+         [&options](const std::string& text) {
+           options.chat_template = ReadChatTemplateText(text);
+         },
+         "Chat template of models that set none and have none that can be used: a file of Jinja, "
+         "or "
+         "one of " +
+             BuiltInTemplateNames() + " [none]")
+      ->check(Parses("FILE|NAME", [](const std::string& text) { ReadChatTemplateText(text); }));
 }
 
 // Formats and device of every model.
@@ -181,7 +189,8 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
          [&options](const std::string& text) {
            options.backend.expand_from = ParseExpandFrom(text);
          },
-         "MLA: prompt position from which keys and values are expanded; auto picks the crossover on "
+         "MLA: prompt position from which keys and values are expanded; auto picks the crossover "
+         "on "
          "the CPU and 0 on a GPU, never always uses reduced attention [auto]")
       ->check(Parses("POSITION", ParseExpandFrom));
 }

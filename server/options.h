@@ -11,7 +11,7 @@
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
 #include "server/core/access/admission.h"
-#include "server/core/chat/chat_template.h"
+#include "server/core/chat/built_in_templates.h"
 #include "server/core/transport_options.h"
 #include "server/logging.h"
 #include "server/option_values.h"
@@ -26,8 +26,8 @@ struct ServerOptions {
   // On a GPU: share of the memory left by weights and workspaces; kv_cache_bytes is then its upper
   // bound. Absent if the size was given in bytes.
   std::optional<double> kv_cache_share;
-  // For models that set none and ship none that is recognized.
-  std::optional<ChatTemplate> chat_template;
+  // For models that set none and have none that can be used.
+  std::optional<ChatTemplateText> chat_template;
   std::optional<int64_t> max_positions;  // of models that set none; absent: their own context
   std::optional<WeightFormat> weight_format;
   std::optional<WeightFormat> embedding_format;

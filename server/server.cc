@@ -21,7 +21,7 @@
 #include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
 #include "server/core/access/auth_gate.h"
-#include "server/core/chat/chat_template_file.h"
+#include "server/core/chat/chat_template.h"
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -217,27 +217,40 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   }
 }
 
-// The model's chat template: the one of its options, or else its checkpoint's if that is
-// recognized, or else `otherwise`. Sets `origin`. Throws LoadError.
-std::optional<ChatTemplate> FindChatTemplate(const ModelOptions& model,
-                                             const checkpoint::OpenedCheckpoint& checkpoint,
-                                             const std::optional<ChatTemplate>& otherwise,
-                                             std::string& origin) {
-  origin = "by the model's chat-template=";
-  if (model.chat_template) return model.chat_template;
-  const std::optional<std::string> own = checkpoint::ReadChatTemplate(checkpoint);
-  origin = "the checkpoint's own";
-  if (own) {
-    if (const auto known = KnownChatTemplate(*own)) return known;
+// The model's chat template: the one of its options, or else its own if that can be used, or else
+// `otherwise`. If none can be used, its own with the error, or null without one. Sets the origin
+// and adds warnings.
+std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
+    const ModelOptions& model, const checkpoint::OwnChatTemplate& own, const Tokenizer& tokenizer,
+    const std::optional<ChatTemplateText>& otherwise, ModelOrigins& origins) {
+  const auto make = [&](const ChatTemplateText& text) {
+    return std::make_shared<const ChatTemplate>(text, tokenizer, own.special_tokens);
+  };
+  origins.chat = own.text ? "the checkpoint's own" : "the checkpoint has none";
+  std::shared_ptr<const ChatTemplate> chosen;
+  if (own.text && !model.chat_template) {
+    chosen = make({std::string(kOwnTemplate), *own.text});
+    if (chosen->error().empty()) return chosen;
+    origins.warnings.push_back(fmt::format(
+        "its chat template cannot be used: {}; {}", chosen->error(),
+        otherwise ? "--chat-template takes its place"
+                  : "chat requests are refused, unless chat-template=FILE or NAME is set"));
   }
-  origin = "by --chat-template";
-  if (otherwise) return otherwise;
-  origin = own ? fmt::format(
-                     "the checkpoint's own is unrecognized; choose one of {} with "
-                     "chat-template=NAME",
-                     ChatTemplateNames())
-               : "the checkpoint has none; chat-template=NAME sets one";
-  return std::nullopt;
+  const std::optional<ChatTemplateText>& set =
+      model.chat_template ? model.chat_template : otherwise;
+  if (!set) return chosen;
+  origins.chat = model.chat_template ? "by the model's chat-template=" : "by --chat-template";
+  chosen = make(*set);
+  if (own.text && model.chat_template && *own.text != set->text) {
+    origins.warnings.push_back(
+        fmt::format("the chat template {} takes the place of the model's own", chosen->name()));
+  }
+  if (!chosen->missing_markers().empty()) {
+    origins.warnings.push_back(
+        fmt::format("markers of the chat template {} are no tokens of its tokenizer: {}",
+                    chosen->name(), fmt::join(chosen->missing_markers(), " ")));
+  }
+  return chosen;
 }
 
 // Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
@@ -248,8 +261,8 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
   for (size_t i = 0; i < models.size(); ++i) {
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
     ModelOrigins origins = OriginsOf(models[i]);
-    const auto chat_template = FindChatTemplate(options.models[i], models[i].checkpoint,
-                                                options.chat_template, origins.chat);
+    const checkpoint::OwnChatTemplate own = ForModel(
+        options.models[i].name, [&] { return checkpoint::ReadChatTemplate(models[i].checkpoint); });
     const bool window_is_context =
         models[i].checkpoint.context_origin == checkpoint::kWindowOrigin &&
         ServedPositions(models[i]) == models[i].checkpoint.config.max_position_embeddings;
@@ -258,7 +271,8 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
       prompt_bytes += MostScratchBytes(loaded.config);
     }
     entries.push_back({Describe(loaded), std::move(loaded.engine)});
-    entries.back().model.chat_template = chat_template;
+    entries.back().model.chat_template = ChooseChatTemplate(
+        options.models[i], own, *entries.back().model.tokenizer, options.chat_template, origins);
     entries.back().model.window_is_context = window_is_context;
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {

@@ -34,8 +34,8 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
 // The maximum size of a chat template, in a GGUF file or a directory.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
-// The chat template (Jinja), if the file has one. Throws LoadError.
-std::optional<std::string> GgufChatTemplate(const GgufFile& file);
+// The chat template (Jinja), if the file has one, or the one of that name. Throws LoadError.
+std::optional<std::string> GgufChatTemplate(const GgufFile& file, const std::string& name = "");
 
 }  // namespace triptych::checkpoint
 

@@ -40,7 +40,7 @@ struct ModelInfo {
   int64_t pool_positions = 0;                 // capacity of its pool
   std::shared_ptr<const Tokenizer> tokenizer;
   serving::RequestDefaults defaults = {};          // for absent fields of requests
-  std::optional<ChatTemplate> chat_template = {};  // absent: chat is refused
+  std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
 };
 
 }  // namespace triptych::server

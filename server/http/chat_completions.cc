@@ -47,6 +47,26 @@ ChatRole ReadRole(Fields& message) {
   return {};
 }
 
+std::optional<std::string> ReadReasoning(Fields& message) {
+  const auto reasoning = message.String("reasoning_content");
+  return reasoning ? std::optional(std::string(*reasoning)) : std::nullopt;
+}
+
+ChatOptions ReadOptions(Fields& fields) {
+  ChatOptions options;
+  options.continue_final_message = fields.Bool("continue_final_message").value_or(false);
+  options.add_generation_prompt =
+      fields.Bool("add_generation_prompt").value_or(!options.continue_final_message);
+  if (const Json* const variables = fields.Any("chat_template_kwargs")) {
+    if (!variables->is_object()) {
+      fields.Refuse("chat_template_kwargs", *variables, "an object of variables");
+    } else {
+      options.variables = *variables;
+    }
+  }
+  return options;
+}
+
 // Reads the members of a message besides its role and content, which change nothing.
 void ReadMessageRest(Fields& message) {
   const Json* const type = message.Any("type");
@@ -130,6 +150,7 @@ std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name) {
     Fields message(object, path + ".");
     const ChatRole role = ReadRole(message);
     messages.push_back({role, ReadContent(message, "content", path + ".")});
+    if (role == ChatRole::kAssistant) messages.back().reasoning = ReadReasoning(message);
     ReadMessageRest(message);
     if (auto error = message.Finish()) {
       fields.Fail(std::move(*error));
@@ -146,6 +167,7 @@ Result<ChatRequest> ParseChat(const Json& body) {
   completion.logprobs_field = "top_logprobs";
   Fields fields(body);
   request.messages = ReadMessages(fields, "messages");
+  request.options = ReadOptions(fields);
   ReadCommon(fields, completion);
   completion.params.logprobs = ReadLogprobs(fields);
   ReadTools(fields);
@@ -160,29 +182,34 @@ Result<ChatRequest> ParseChat(const Json& body) {
 }
 
 Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model) {
-  if (!model.chat_template) {
-    return InvalidArgument("model", "is " + model.name +
-                                        ", which has no recognized chat template; allowed: models "
-                                        "with one, or with one set by the server's --chat-template "
-                                        "NAME (" +
-                                        ChatTemplateNames() + "), or /v1/completions");
+  const ChatTemplate* const chat_template = model.chat_template.get();
+  if (chat_template == nullptr || !chat_template->error().empty()) {
+    const std::string why = chat_template == nullptr
+                                ? "has no chat template"
+                                : "has a chat template (" + chat_template->name() +
+                                      ") that cannot be used: " + chat_template->error();
+    return InvalidArgument("model", "is " + model.name + ", which " + why +
+                                        "; allowed: models with one, or with one set by the "
+                                        "server's --chat-template FILE or NAME (" +
+                                        BuiltInTemplateNames() + "), or /v1/completions");
   }
-  const auto pieces =
-      Render(*model.chat_template, request.messages, /*add_generation_prompt=*/true);
-  if (!pieces.ok()) return pieces.error();
-  int64_t bytes = 0;
-  for (const ChatPiece& piece : pieces.value()) bytes += std::ssize(piece.text);
-  if (const auto error = CheckSurelyFits(bytes, /*begin_token=*/false, "messages", model,
-                                         /*generates=*/true)) {
+  const Result<jinja::Text> prompt = chat_template->Render(request.messages, request.options);
+  if (!prompt.ok()) return prompt.error();
+  if (const auto error = CheckSurelyFits(TextBytes(prompt.value()), /*begin_token=*/false,
+                                         "messages", model, /*generates=*/true)) {
     return *error;
   }
   CompletionRequest& completion = request.completion;
   try {
-    completion.AddPrompt(Encode(pieces.value(), *model.tokenizer));
+    completion.AddPrompt(Encode(prompt.value(), *model.tokenizer));
   } catch (const EncodeError& e) {
     return InvalidArgument("messages", e.what());
   }
-  completion.params.end_of_turn = EndOfTurn(*model.chat_template);
+  completion.params.end_of_turn = chat_template->end_of_turn();
+  if (chat_template->reasons()) {
+    completion.thoughts = EndsInThoughts(prompt.value()) ? ReasoningSplitter::Begin::kThoughts
+                                                         : ReasoningSplitter::Begin::kUnknown;
+  }
   return std::move(completion);
 }
 
@@ -193,7 +220,9 @@ ChatCompletion::ChatCompletion(const AnswerStart& start, const CompletionRequest
                         .no_logprobs = {{"content", JsonOutput::array()}, {"refusal", nullptr}},
                         .bytes_per_logprob = 512},
                        start, request),
-      begun_(request.choices()) {}
+      thoughts_(request.thoughts),
+      begun_(request.choices()),
+      splitters_(begun_.size(), ReasoningSplitter(thoughts_)) {}
 
 void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   const Tokenizer& tokenizer = *model().tokenizer;
@@ -206,13 +235,18 @@ void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
 }
 
 JsonOutput ChatCompletion::WholeText(const std::string& text) const {
-  return {{"message", {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}}}};
+  ReasoningSplitter::Parts parts = ReasoningSplitter(thoughts_).Push(text, /*last=*/true);
+  JsonOutput message = {{"role", "assistant"}, {"content", parts.content}, {"refusal", nullptr}};
+  if (!parts.reasoning.empty()) message["reasoning_content"] = std::move(parts.reasoning);
+  return {{"message", std::move(message)}};
 }
 
-JsonOutput ChatCompletion::ChunkText(size_t choice, const std::string& text) {
+JsonOutput ChatCompletion::ChunkText(size_t choice, const std::string& text, bool last) {
+  ReasoningSplitter::Parts parts = splitters_[choice].Push(text, last);
   JsonOutput delta = JsonOutput::object();
   if (!begun_[choice]) delta["role"] = "assistant";
-  if (!begun_[choice] || !text.empty()) delta["content"] = text;
+  if (!begun_[choice] || !parts.content.empty()) delta["content"] = std::move(parts.content);
+  if (!parts.reasoning.empty()) delta["reasoning_content"] = std::move(parts.reasoning);
   begun_[choice] = true;
   return {{"delta", std::move(delta)}};
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/json.h"
 #include "server/core/chat/chat_template.h"
+#include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
@@ -16,6 +17,7 @@ namespace triptych::server {
 struct ChatRequest {
   CompletionRequest completion;  // without a prompt
   std::vector<ChatMessage> messages;
+  ChatOptions options = {};
 };
 
 // The text of the member `name`, a string or a list of text parts, which become lines. `path`: the
@@ -28,7 +30,8 @@ std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name);
 // REQUIRES: `body` is an object and outlives the result.
 Result<ChatRequest> ParseChat(const Json& body);
 
-// Renders the messages with the model's chat template to the prompt of a completion.
+// Renders the messages with the model's chat template to the prompt of a completion. Slow: not for
+// the I/O thread.
 Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model);
 
 // The response, whole or in chunks.
@@ -39,9 +42,11 @@ class ChatCompletion final : public CompletionAnswer {
  private:
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
   JsonOutput WholeText(const std::string& text) const override;
-  JsonOutput ChunkText(size_t choice, const std::string& text) override;
+  JsonOutput ChunkText(size_t choice, const std::string& text, bool last) override;
 
-  std::vector<bool> begun_;  // by choice: a chunk of it has been made
+  const ReasoningSplitter::Begin thoughts_;
+  std::vector<bool> begun_;                   // by choice: a chunk of it has been made
+  std::vector<ReasoningSplitter> splitters_;  // by choice, of a stream
 };
 
 }  // namespace triptych::server

@@ -121,7 +121,8 @@ std::string CompletionAnswer::Events(const StreamChunk& chunk) {
   const Choice news = Read(chunk);
   JsonOutput event = Head(kind_.chunk_object);
   event["choices"] = JsonOutput::array();
-  event["choices"].push_back(ChoiceJson(chunk.choice, ChunkText(chunk.choice, news.text), news));
+  event["choices"].push_back(ChoiceJson(
+      chunk.choice, ChunkText(chunk.choice, news.text, chunk.completion.has_value()), news));
   if (usage_in_chunks_) {
     int64_t& generated = choices_[chunk.choice].tokens;
     generated += news.tokens;

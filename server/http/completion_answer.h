@@ -62,7 +62,7 @@ class CompletionAnswer : public Answer {
   virtual void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) = 0;
   // An object whose only member holds a choice's text: whole, and of a chunk.
   virtual JsonOutput WholeText(const std::string& text) const = 0;
-  virtual JsonOutput ChunkText(size_t choice, const std::string& text) = 0;
+  virtual JsonOutput ChunkText(size_t choice, const std::string& text, bool last) = 0;
 
   JsonOutput Head(const std::string& object) const;
   static JsonOutput ChoiceJson(size_t index, const JsonOutput& text, const Choice& choice);

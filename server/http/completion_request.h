@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/core/requests/request_params.h"
 #include "server/http/fields.h"
@@ -25,6 +26,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
   bool usage_in_chunks = false;
+  ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // of the reply
 
   void AddPrompt(std::vector<int32_t> tokens);
   int32_t choices() const { return params.n.value_or(1); }  // of each prompt

@@ -38,7 +38,7 @@ class TextCompletion final : public CompletionAnswer {
 
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
   JsonOutput WholeText(const std::string& text) const override { return {{"text", text}}; }
-  JsonOutput ChunkText(size_t, const std::string& text) override { return {{"text", text}}; }
+  JsonOutput ChunkText(size_t, const std::string& text, bool) override { return {{"text", text}}; }
 
   // Appends one token to `lists`. `text`: the stream that the token continues. `known`: it has a
   // log-probability.

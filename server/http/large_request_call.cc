@@ -1,5 +1,6 @@
 #include "server/http/large_request_call.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -24,7 +25,7 @@ void LargeRequestCall::Start(Exchange& exchange) {
   exchange_ = &exchange;
   const int64_t bytes = std::ssize(request_->body);
   queue_.Handle({.client = client_,
-                 .text_bytes = bytes,
+                 .text_bytes = std::max(bytes, TokenizationQueue::kMaxQuickBytes + 1),
                  .held_bytes = bytes,
                  .is_cancelled = [call = weak_from_this()] { return call.expired(); },
                  .handle =

@@ -38,6 +38,13 @@ JsonOutput DefaultsJson(const serving::RequestDefaults& defaults) {
           {"repetition_penalty", FloatJson(defaults.sampling.repetition_penalty)}};
 }
 
+JsonOutput ChatTemplateJson(const ChatTemplate* chat_template) {
+  if (chat_template == nullptr) return nullptr;
+  const std::string& error = chat_template->error();
+  return {{"name", chat_template->name()},
+          {"error", error.empty() ? JsonOutput(nullptr) : JsonOutput(error)}};
+}
+
 }  // namespace
 
 JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
@@ -55,6 +62,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"max_positions", model.config.max_position_embeddings},
           {"max_model_len", MostPositions(model)},  // vLLM's name
           {"generation_defaults", DefaultsJson(model.defaults)},
+          {"chat_template", ChatTemplateJson(model.chat_template.get())},
           {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 

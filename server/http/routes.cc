@@ -73,11 +73,11 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/health", std::nullopt, false, &Routes::Health},
     {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
-    {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat},
+    {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat, true},
     {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
-    {"POST", "/v1/responses", Scope::kInference, true, &Routes::Respond},
-    {"POST", "/v1/messages", Scope::kInference, true, &Routes::Message},
-    {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens},
+    {"POST", "/v1/responses", Scope::kInference, true, &Routes::Respond, true},
+    {"POST", "/v1/messages", Scope::kInference, true, &Routes::Message, true},
+    {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens, true},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
     {"GET", "/metrics", Scope::kStatistics, false, &Routes::Metrics},
@@ -141,8 +141,8 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (!admitted.entry) return HandleNow(admitted, request);
   Caller& caller = admitted.entry->caller;
   caller.arrived = serving::EngineClock::now();  // the body is complete
-  if (std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes)
-    return HandleNow(admitted, request);
+  const bool is_quick = std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes;
+  if (is_quick && !admitted.route->renders) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
       [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); },

@@ -575,7 +575,11 @@ TEST_F(GgufModelTest, ChatTemplatesAreInTheMetadata) {
   model.keys.push_back(
       [](GgufBuilder& file) { file.Add("tokenizer.chat_template", "{{ messages }}"); });
   WriteFile(path_, model.Bytes());
+  model.keys.push_back(
+      [](GgufBuilder& file) { file.Add("tokenizer.chat_template.tool_use", "{{ tools }}"); });
+  WriteFile(path_, model.Bytes());
   EXPECT_EQ(GgufChatTemplate(GgufFile(path_)), "{{ messages }}");
+  EXPECT_EQ(GgufChatTemplate(GgufFile(path_), "tool_use"), "{{ tools }}");
 }
 
 TEST_F(GgufModelTest, IsACheckpointLikeADirectory) {

@@ -4,6 +4,7 @@
 namespace triptych::core_replay_test {
 namespace {
 
+TEST(FuzzTest, ChatTemplate) { Replay("chat_template", FuzzChatTemplate); }
 TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
 TEST(FuzzTest, Gguf) { Replay("gguf", FuzzGguf); }
 TEST(FuzzTest, GgufShards) { Replay("gguf_shards", FuzzGgufShards); }

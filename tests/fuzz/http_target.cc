@@ -70,8 +70,9 @@ void CheckChat(const server::Result<server::ChatRequest>& chat) {
   if (!chat.ok()) return PromiseClear(chat.error());
   server::ModelInfo model;
   model.tokenizer = std::make_shared<const ByteTokenizer>();
-  for (const auto& [name, form] : Names<server::ChatTemplate>()) {
-    model.chat_template = form;
+  for (const char* const name : {"chatml", "llama2", "llama3", "mistral", "plain", "zephyr"}) {
+    model.chat_template = std::make_shared<const server::ChatTemplate>(
+        *server::BuiltInTemplate(name), *model.tokenizer, server::ChatTemplate::SpecialTexts());
     const server::Result<server::CompletionRequest> request =
         server::ToCompletion(chat.value(), model);
     if (!request.ok()) {

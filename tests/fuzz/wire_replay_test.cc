@@ -4,7 +4,6 @@
 namespace triptych::wire_replay_test {
 namespace {
 
-TEST(FuzzTest, ChatTemplate) { Replay("chat_template", FuzzChatTemplate); }
 TEST(FuzzTest, ClientStatus) { Replay("client_status", FuzzClientStatus); }
 TEST(FuzzTest, Http) { Replay("http", FuzzHttp); }
 TEST(FuzzTest, OptionValues) { Replay("option_values", FuzzOptionValues); }

@@ -36,7 +36,8 @@ class FakeCore {
     model.tokenizer = std::make_shared<HeldTokenizer>(*this, model.tokenizer);
     model.config.max_position_embeddings = kPositions;
     model.pool_positions = kPositions;
-    model.chat_template = ChatTemplate::kPlain;
+    model.chat_template = std::make_shared<const ChatTemplate>(
+        *BuiltInTemplate("plain"), *model.tokenizer, ChatTemplate::SpecialTexts());
     auto fake = std::make_unique<FakeModel>(
         FakeModel::Shape{.max_positions = kPositions, .blocks = 100, .block_positions = 1000});
     fake->before_step = [this](const StepInput&) {

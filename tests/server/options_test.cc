@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -92,7 +94,11 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   EXPECT_EQ(own.kv_cache_bytes, 2 << 20);
   EXPECT_EQ(own.chat_template, std::nullopt);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=llama3").chat_template,
-            ChatTemplate::kLlama3);
+            *BuiltInTemplate("llama3"));
+  const std::string jinja = directory.path() / "own.jinja";
+  std::ofstream(jinja) << "{{ bos_token }}";
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=" + jinja).chat_template,
+            (ChatTemplateText{"own.jinja", "{{ bos_token }}"}));
 
   EXPECT_EQ(own.max_positions, std::nullopt);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",max-model-len=4096").max_positions, 4096);
@@ -174,7 +180,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   const TempDir directory;
   const std::string no_setting =
       " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
-      "rope-head-dim=N, groups=G, chat-template=NAME, max-model-len=N";
+      "rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N";
   const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
   struct Case {
     std::string settings;
@@ -197,8 +203,8 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
       {"groups=1,groups=2,attention=gqa",
        "groups of model a: \"2\" is a second value; allowed: one value"},
       {"chat-template=Chatml",
-       "chat-template of model a: \"Chatml\" is not a template; allowed: chatml, llama2, llama3, "
-       "mistral, plain, zephyr"},
+       "chat-template of model a: \"Chatml\" is not a template: it is no file; allowed: a file of "
+       "Jinja, or one of chatml, llama2, llama3, mistral, plain, zephyr"},
       {"chat-template=plain,chat-template=plain",
        "chat-template of model a: \"plain\" is a second value; allowed: one value"},
       {"context=1",
@@ -420,7 +426,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_TRUE(options.transport.access.insecure);
   EXPECT_FALSE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 5);
-  EXPECT_EQ(options.chat_template, ChatTemplate::kMistral);
+  EXPECT_EQ(options.chat_template, *BuiltInTemplate("mistral"));
   EXPECT_EQ(options.max_positions, 4096);
   EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
   EXPECT_EQ(options.embedding_format, WeightFormat::kInt8);
@@ -508,8 +514,9 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
                                  "--config"}) {
     EXPECT_THAT(parsed.out, HasSubstr(flag));
   }
-  for (const std::string settings : {"kv-cache-bytes=SIZE", "chat-template=NAME", "attention=mha",
-                                     "attention=gqa,groups=G", "attention=mla[,rank=R]"}) {
+  for (const std::string settings :
+       {"kv-cache-bytes=SIZE", "chat-template=FILE|NAME", "attention=mha", "attention=gqa,groups=G",
+        "attention=mla[,rank=R]"}) {
     EXPECT_THAT(parsed.out, HasSubstr(settings));
   }
 }
@@ -612,7 +619,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--kv-cache-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--chat-template", "alpaca"},
-       "--chat-template: alpaca not in {chatml,llama2,llama3,mistral,plain,zephyr}"},
+       "--chat-template: \"alpaca\" is not a template: it is no file; allowed: a file of Jinja, or "
+       "one of chatml, llama2, llama3, mistral, plain, zephyr"},
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},

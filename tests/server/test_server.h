@@ -39,10 +39,10 @@ struct TestModel {
   std::string name;
   ModelConfig config;
   std::optional<int64_t> kv_cache_bytes = {};
-  std::optional<ChatTemplate> chat_template = {};     // option of the model
-  std::optional<std::string> own_chat_template = {};  // file of its directory
-  std::optional<std::string> tokenizer_json = {};     // file; without it, bytes are tokens
-  std::optional<std::string> generation_config = {};  // file
+  std::optional<ChatTemplateText> chat_template = {};  // option of the model
+  std::optional<std::string> own_chat_template = {};   // file of its directory
+  std::optional<std::string> tokenizer_json = {};      // file; without it, bytes are tokens
+  std::optional<std::string> generation_config = {};   // file
 };
 
 // "mha", "gqa" and "mla": 64 positions of context in float32.
@@ -74,7 +74,7 @@ struct TestServerOptions {
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
   std::optional<int64_t> expand_from = {};
-  std::optional<ChatTemplate> chat_template = {};
+  std::optional<ChatTemplateText> chat_template = {};
   AdmissionLimits admission = {};
   TransportOptions transport = {};  // `listen` is ignored
   // Credentials of the test server's own stubs.

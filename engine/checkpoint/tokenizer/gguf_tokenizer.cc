@@ -353,4 +353,19 @@ std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
   return files;
 }
 
+std::map<std::string, std::string> GgufSpecialTexts(const Json& metadata) {
+  std::map<std::string, std::string> texts;
+  const auto tokens = metadata.find(kTokens);
+  if (tokens == metadata.end() || !tokens->is_array()) return texts;
+  for (const auto& [name, key] : {std::pair{"bos_token", kBeginKey}, {"eos_token", kEndKey}}) {
+    const auto id = metadata.find(key);
+    if (id == metadata.end() || !id->is_number_unsigned()) continue;
+    const auto index = id->get<size_t>();
+    if (index < tokens->size() && (*tokens)[index].is_string()) {
+      texts.emplace(name, (*tokens)[index].get<std::string>());
+    }
+  }
+  return texts;
+}
+
 }  // namespace triptych::checkpoint

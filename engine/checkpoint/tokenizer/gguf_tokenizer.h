@@ -26,6 +26,9 @@ std::shared_ptr<const Tokenizer> ParseGgufTokenizer(const Json& metadata, const 
 std::map<std::string, std::string> GgufTokenizerFiles(const Json& metadata,
                                                       const std::string& source);
 
+// The texts of begin and end token, as bos_token and eos_token, if the metadata names them.
+std::map<std::string, std::string> GgufSpecialTexts(const Json& metadata);
+
 }  // namespace triptych::checkpoint
 
 #endif  // TRIPTYCH_ENGINE_CHECKPOINT_TOKENIZER_GGUF_TOKENIZER_H_

@@ -21,6 +21,7 @@ namespace triptych::checkpoint {
 namespace {
 
 constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kDefaultTemplate = "default";
 
 std::shared_ptr<const Tokenizer> LoadGgufTokenizer(const GgufFile& file, TokenizerNotes* notes) {
   if (notes != nullptr) notes->file = std::filesystem::path(file.name()).filename().string();
@@ -55,6 +56,20 @@ std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
                     " bytes; allowed: at most " + std::to_string(kMaxTokenizerBytes));
   }
   return files;
+}
+
+// The text of chat_template in tokenizer_config.json; absent if it is neither a text nor a list
+// with a default.
+std::optional<std::string> DefaultTemplate(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return std::nullopt;
+  for (const Json& entry : value) {
+    if (entry.is_object() && entry.value("name", Json()) == kDefaultTemplate &&
+        entry.value("template", Json()).is_string()) {
+      return entry["template"].get<std::string>();
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -124,14 +139,30 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
   return files;
 }
 
-std::optional<std::string> ReadChatTemplate(const OpenedCheckpoint& checkpoint) {
-  if (checkpoint.gguf) return GgufChatTemplate(*checkpoint.gguf);
-  const std::filesystem::path own = checkpoint.path / kTemplateFile;
-  if (Exists(own)) return ReadText(own, kMaxTemplateBytes);
-  std::optional<JsonFields> fields = ReadFieldsIfThere(checkpoint.path / "tokenizer_config.json");
-  if (!fields || !fields->Has("chat_template")) return std::nullopt;
-  const Json text = fields->Take("chat_template", Json());
-  return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
+OwnChatTemplate ReadChatTemplate(const OpenedCheckpoint& checkpoint) {
+  OwnChatTemplate own;
+  if (checkpoint.gguf) {
+    own.text = GgufChatTemplate(*checkpoint.gguf);
+    if (!own.text) own.text = GgufChatTemplate(*checkpoint.gguf, kDefaultTemplate);
+    own.special_tokens = GgufSpecialTexts(checkpoint.gguf->metadata());
+    return own;
+  }
+  const std::filesystem::path file = checkpoint.path / kTemplateFile;
+  if (Exists(file)) own.text = ReadText(file, kMaxTemplateBytes);
+  if (auto fields = ReadFieldsIfThere(checkpoint.path / "tokenizer_config.json")) {
+    for (const char* const name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
+      Json value = fields->Has(name) ? fields->Take(name, Json()) : Json();
+      if (value.is_object() && value.contains("content")) value = Json(value["content"]);
+      if (value.is_string()) own.special_tokens.emplace(name, value.get<std::string>());
+    }
+    if (!own.text && fields->Has("chat_template")) {
+      own.text = DefaultTemplate(fields->Take("chat_template", Json()));
+    }
+  }
+  const std::filesystem::path additional =
+      checkpoint.path / "additional_chat_templates" / (std::string(kDefaultTemplate) + ".jinja");
+  if (!own.text && Exists(additional)) own.text = ReadText(additional, kMaxTemplateBytes);
+  return own;
 }
 
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,

@@ -3,248 +3,235 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <optional>
-#include <utility>
+#include <ctime>
+
+#include "engine/base/quoted.h"
+#include "engine/jinja/from_json.h"
+#include "engine/jinja/text_functions.h"
 
 namespace triptych::server {
 namespace {
 
-// The characters that Python's strip() removes, as published templates call it.
-constexpr std::array<std::string_view, 29> kSpaces = {
-    "\t",           "\n",           "\v",           "\f",           "\r",
-    "\x1c",         "\x1d",         "\x1e",         "\x1f",         " ",
-    "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\x80", "\xE2\x80\x81",
-    "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
-    "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8",
-    "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+using jinja::Source;
+using jinja::Value;
 
-// Length of the first of kSpaces that `fits`; 0 if none does.
-template <typename Fits>
-size_t SpaceThat(Fits fits) {
-  const auto* const found = std::find_if(kSpaces.begin(), kSpaces.end(), fits);
-  return found == kSpaces.end() ? 0 : found->size();
+// Texts, in the template's own text alone, of begin and end tokens that have none: characters for
+// private use.
+constexpr std::string_view kBeginMark = "\xF3\xB0\x80\x81";
+constexpr std::string_view kEndMark = "\xF3\xB0\x80\x82";
+
+// Messages of errors from templates.
+constexpr size_t kShownErrorBytes = 400;
+
+// Variables that a request cannot set.
+constexpr std::array<std::string_view, 7> kReserved = {
+    "messages",  "tools",    "documents", "add_generation_prompt", "continue_final_message",
+    "bos_token", "eos_token"};
+
+std::string_view TextOf(int32_t token, const Tokenizer& tokenizer) {
+  for (const SpecialToken& special : tokenizer.special_tokens()) {
+    if (special.token == token) return special.text;
+  }
+  return "";
 }
 
-std::string_view StripEnd(std::string_view text) {
-  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
-  while (const size_t length = SpaceThat(ends)) text.remove_suffix(length);
-  return text;
+std::string_view Stripped(std::string_view text) {
+  const auto [begin, end] = jinja::Strip(text, {}, std::nullopt);
+  return text.substr(begin, end - begin);
 }
 
-std::string_view Strip(std::string_view text) {
-  const auto begins = [&](std::string_view space) { return text.starts_with(space); };
-  while (const size_t length = SpaceThat(begins)) text.remove_prefix(length);
-  return StripEnd(text);
+Value MessageValue(const ChatMessage& message) {
+  std::vector<std::pair<std::string, Value>> members = {
+      {"role", Value::Of(Name(message.role), Source::kTemplate)},
+      {"content", Value::Of(message.content, Source::kData)}};
+  if (message.reasoning) {
+    members.emplace_back("reasoning_content", Value::Of(*message.reasoning, Source::kData));
+  }
+  return Value::Of(std::move(members), Source::kTemplate);
 }
 
-class Renderer {
- public:
-  Renderer(std::span<const ChatMessage> messages, bool add_generation_prompt)
-      : messages_(messages), add_generation_prompt_(add_generation_prompt) {}
-
-  std::vector<ChatPiece> Take() { return std::move(pieces_); }
-
-  void Chatml() {
-    for (const ChatMessage& message : messages_) {
-      ChatmlTurn(message.role);
-      Text(message.content);
-      Marker("<|im_end|>");
-      Text("\n");
-    }
-    if (add_generation_prompt_) ChatmlTurn(ChatRole::kAssistant);
+size_t BytesOf(std::span<const ChatMessage> messages, const ChatOptions& options) {
+  size_t bytes = options.variables.is_null() ? 0 : options.variables.dump().size();
+  for (const ChatMessage& message : messages) {
+    bytes += 64 + message.content.size() + message.reasoning.value_or("").size();
   }
-
-  void Llama3() {
-    if (!messages_.empty()) Begin();
-    for (const ChatMessage& message : messages_) {
-      Llama3Turn(message.role);
-      Text(Strip(message.content));
-      Marker("<|eot_id|>");
-    }
-    if (add_generation_prompt_) Llama3Turn(ChatRole::kAssistant);
-  }
-
-  void Zephyr() {
-    for (const ChatMessage& message : messages_) {
-      ZephyrTurn(message.role);
-      Text(message.content);
-      End();
-      Text("\n");
-    }
-    if (add_generation_prompt_) ZephyrTurn(ChatRole::kAssistant);
-  }
-
-  void Plain() {
-    Begin();
-    for (const ChatMessage& message : messages_) {
-      PlainTurn(message.role);
-      Text(message.content);
-      Text("\n\n");
-    }
-    if (add_generation_prompt_) PlainTurn(ChatRole::kAssistant);
-  }
-
-  void Llama2() {
-    const std::optional<std::string_view> system = TakeSystem();
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      const std::string& content = messages_[i].content;
-      if (messages_[i].role == ChatRole::kAssistant) {
-        Text(" ");
-        Text(Strip(content));
-        Text(" ");
-        End();
-        continue;
-      }
-      Begin();
-      Marker("[INST]");
-      Text(" ");
-      if (i == 0 && system) {
-        Marker("<<SYS>>");
-        Text("\n");
-        Text(*system);
-        Text("\n");
-        Marker("<</SYS>>");
-        // The published template strips the system block and the message as one text.
-        const std::string_view stripped = StripEnd(content);
-        if (!stripped.empty()) Text("\n\n");
-        Text(stripped);
-      } else {
-        Text(Strip(content));
-      }
-      Text(" ");
-      Marker("[/INST]");
-    }
-  }
-
-  void Mistral() {
-    const std::optional<std::string_view> system = TakeSystem();
-    Begin();
-    for (size_t i = 0; i < messages_.size(); ++i) {
-      Text(" ");
-      if (messages_[i].role == ChatRole::kAssistant) {
-        Text(messages_[i].content);
-        End();
-        continue;
-      }
-      Marker("[INST]");
-      Text(" ");
-      if (i == 0 && system) {
-        Text(*system);
-        Text("\n\n");
-      }
-      Text(messages_[i].content);
-      Text(" ");
-      Marker("[/INST]");
-    }
-  }
-
- private:
-  void Begin() { pieces_.push_back({.kind = ChatPiece::kBegin}); }
-  void End() { pieces_.push_back({.kind = ChatPiece::kEnd}); }
-  void Marker(std::string_view text) { pieces_.push_back({ChatPiece::kMarker, text}); }
-  void Text(std::string_view text) { pieces_.push_back({ChatPiece::kText, text}); }
-
-  // The beginning of a turn.
-  void ChatmlTurn(ChatRole role) {
-    Marker("<|im_start|>");
-    Text(Name(role));
-    Text("\n");
-  }
-  void Llama3Turn(ChatRole role) {
-    Marker("<|start_header_id|>");
-    Text(Name(role));
-    Marker("<|end_header_id|>");
-    Text("\n\n");
-  }
-  void ZephyrTurn(ChatRole role) {
-    switch (role) {
-      case ChatRole::kSystem:
-        Marker("<|system|>");
-        break;
-      case ChatRole::kUser:
-        Marker("<|user|>");
-        break;
-      case ChatRole::kAssistant:
-        Marker("<|assistant|>");
-        break;
-    }
-    Text("\n");
-  }
-  void PlainTurn(ChatRole role) {
-    if (role != ChatRole::kSystem) Text(role == ChatRole::kUser ? "User:\n" : "Assistant:\n");
-  }
-
-  // Removes a leading system message from messages_ and returns it.
-  std::optional<std::string_view> TakeSystem() {
-    if (messages_.empty() || messages_.front().role != ChatRole::kSystem) return std::nullopt;
-    const std::string_view content = messages_.front().content;
-    messages_ = messages_.subspan(1);
-    return content;
-  }
-
-  std::span<const ChatMessage> messages_;
-  const bool add_generation_prompt_;
-  std::vector<ChatPiece> pieces_;
-};
-
-// True if user and assistant must alternate, after at most one system message.
-bool Alternates(ChatTemplate form) {
-  return form == ChatTemplate::kLlama2 || form == ChatTemplate::kMistral;
+  return bytes;
 }
 
-Error Misplaced(ChatTemplate form, size_t index, ChatRole role, const std::string& allowed) {
-  return InvalidArgument("messages[" + std::to_string(index) + "].role",
-                         "is \"" + std::string(Name(role)) + "\"; allowed here by template " +
-                             std::string(Name(form)) + ": " + allowed);
+// The markers <|...|> in a template that the tokenizer does not encode to one token.
+std::vector<std::string> MissingMarkers(std::string_view text, const Tokenizer& tokenizer) {
+  constexpr size_t kMaxMarkerBytes = 64;
+  constexpr size_t kMaxMarkers = 8;
+  std::vector<std::string> missing;
+  for (size_t i = text.find("<|"); i != text.npos && missing.size() < kMaxMarkers;
+       i = text.find("<|", i + 2)) {
+    const size_t end = text.find("|>", i + 2);
+    if (end == text.npos) break;
+    const std::string marker(text.substr(i, end + 2 - i));
+    if (marker.size() > kMaxMarkerBytes || marker.find_first_of(" '\"\n") != marker.npos) continue;
+    if (tokenizer.Encode(marker, SpecialTokens::kParsed).size() == 1) continue;
+    if (std::find(missing.begin(), missing.end(), marker) == missing.end()) {
+      missing.push_back(marker);
+    }
+  }
+  return missing;
+}
+
+// The prompt up to the end of the last message's text; an error if it does not show the text.
+Result<jinja::Text> Continued(const jinja::Text& prompt, const std::string& content,
+                              const std::string& field) {
+  const std::string_view stripped = Stripped(content);
+  const size_t found = stripped.empty() ? std::string::npos : prompt.bytes().rfind(stripped);
+  if (found == std::string::npos) {
+    return InvalidArgument(field,
+                           "is not in the prompt, so that it cannot be continued; allowed "
+                           "with continue_final_message: text that the chat template shows");
+  }
+  // The blanks at the end of the text, unless the template removes them.
+  const std::string_view rest =
+      std::string_view(content).substr(content.find(stripped) + stripped.size());
+  const size_t end = found + stripped.size();
+  const bool keeps = std::string_view(prompt.bytes()).substr(end).starts_with(rest);
+  return prompt.Sub(0, end + (keeps ? rest.size() : 0));
 }
 
 }  // namespace
 
-std::string ChatTemplateNames() {
-  std::string all;
-  for (const auto& [name, form] : Names<ChatTemplate>()) all += (all.empty() ? "" : ", ") + name;
-  return all;
+ChatTemplate::ChatTemplate(ChatTemplateText text, const Tokenizer& tokenizer,
+                           const SpecialTexts& special)
+    : name_(std::move(text.name)),
+      reasons_(text.text.find("<think>") != std::string::npos ||
+               text.text.find("</think>") != std::string::npos) {
+  const auto add = [&](const std::string& name, std::optional<int32_t> token,
+                       std::string_view mark) {
+    if (special.contains(name) || !token) return;
+    const std::string_view own = TextOf(*token, tokenizer);
+    special_.emplace_back(name, Value::Of(own.empty() ? mark : own, Source::kTemplate));
+  };
+  for (const auto& [name, value] : special) {
+    special_.emplace_back(name, Value::Of(value, Source::kTemplate));
+  }
+  add("bos_token", tokenizer.begin_token(), kBeginMark);
+  add("eos_token", tokenizer.end_token(), kEndMark);
+  try {
+    template_.emplace(text.text);
+  } catch (const jinja::SyntaxError& error) {
+    error_ = Printable(error.what(), kShownErrorBytes);
+    return;
+  }
+  missing_markers_ = MissingMarkers(text.text, tokenizer);
+  end_of_turn_ = FindEndOfTurn(tokenizer);
 }
 
-Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMessage> messages,
-                                      bool add_generation_prompt) {
-  if (Alternates(form) && !messages.empty()) {
-    const size_t first = messages[0].role == ChatRole::kSystem ? 1 : 0;
-    if (first == messages.size()) {
-      return Misplaced(form, 0, messages[0].role, "user, and system before it");
-    }
-    for (size_t i = first; i < messages.size(); ++i) {
-      const ChatRole due = (i - first) % 2 == 0 ? ChatRole::kUser : ChatRole::kAssistant;
-      if (messages[i].role == due) continue;
-      return Misplaced(form, i, messages[i].role,
-                       (i == 0 ? "system, " : "") + std::string(Name(due)));
-    }
+// The token or marker that the template writes after a reply.
+std::string ChatTemplate::FindEndOfTurn(const Tokenizer& tokenizer) const {
+  constexpr std::string_view kReply = "a reply";
+  const std::array<ChatMessage, 2> messages = {
+      ChatMessage{ChatRole::kUser, "a question"},
+      ChatMessage{ChatRole::kAssistant, std::string(kReply)}};
+  const Result<jinja::Text> prompt = RenderOnce(messages, {}, /*add_generation_prompt=*/false);
+  if (!prompt.ok()) return "";
+  const size_t found = prompt.value().bytes().rfind(kReply);
+  if (found == std::string::npos) return "";
+  const std::string after = prompt.value().bytes().substr(found + kReply.size());
+  size_t first = std::min(after.find(kBeginMark), after.find(kEndMark));
+  std::string end_of_turn;
+  for (const SpecialToken& token : tokenizer.special_tokens()) {
+    const size_t at = after.find(token.text);
+    if (token.text.empty() || at >= first) continue;
+    first = at;
+    const auto ends = tokenizer.end_tokens();
+    end_of_turn = std::find(ends.begin(), ends.end(), token.token) == ends.end() ? token.text : "";
   }
-  Renderer renderer(messages, add_generation_prompt);
-  switch (form) {
-    case ChatTemplate::kChatml:
-      renderer.Chatml();
-      break;
-    case ChatTemplate::kLlama2:
-      renderer.Llama2();
-      break;
-    case ChatTemplate::kLlama3:
-      renderer.Llama3();
-      break;
-    case ChatTemplate::kMistral:
-      renderer.Mistral();
-      break;
-    case ChatTemplate::kPlain:
-      renderer.Plain();
-      break;
-    case ChatTemplate::kZephyr:
-      renderer.Zephyr();
-      break;
+  if (first != std::string::npos) return end_of_turn;
+  // Without special tokens, a marker of letters or a blank line.
+  const size_t marker_end = after.find("|>");
+  if (after.starts_with("<|") && marker_end != std::string::npos) {
+    return after.substr(0, marker_end + 2);
   }
-  return renderer.Take();
+  return after == "\n\n" ? after : "";
 }
 
-std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer) {
+Result<jinja::Text> ChatTemplate::RenderOnce(std::span<const ChatMessage> messages,
+                                             const ChatOptions& options,
+                                             bool add_generation_prompt) const {
+  std::vector<Value> values;
+  values.reserve(messages.size());
+  for (const ChatMessage& message : messages) values.push_back(MessageValue(message));
+  jinja::Variables variables = special_;
+  variables.emplace_back("messages", Value::Of(std::move(values)));
+  variables.emplace_back("tools", Value::None());
+  variables.emplace_back("documents", Value::None());
+  variables.emplace_back("add_generation_prompt", Value::Of(add_generation_prompt));
+  for (const auto& [name, value] : options.variables.items()) {
+    variables.emplace_back(name, jinja::FromJson(value, Source::kData));
+  }
+  const size_t bytes = BytesOf(messages, options);
+  jinja::Limits limits;
+  limits.max_steps += 4 * static_cast<int64_t>(bytes);
+  limits.max_bytes += 8 * bytes;
+  limits.max_output_bytes += 2 * bytes;
+  try {
+    return template_->Render(variables, limits, std::time(nullptr));
+  } catch (const jinja::RenderError& error) {
+    return InvalidArgument("messages",
+                           std::string(error.kind() == jinja::RenderError::kRaised
+                                           ? "are refused by the chat template: "
+                                           : "cannot be rendered by the chat template: ") +
+                               Printable(error.what(), kShownErrorBytes));
+  }
+}
+
+Result<jinja::Text> ChatTemplate::Render(std::span<const ChatMessage> messages,
+                                         const ChatOptions& options) const {
+  for (const auto& [name, value] : options.variables.items()) {
+    if (std::find(kReserved.begin(), kReserved.end(), name) == kReserved.end()) continue;
+    return InvalidArgument("chat_template_kwargs." + name,
+                           "is set; allowed: variables that the server does not set itself");
+  }
+  const bool replied = !messages.empty() && messages.back().role == ChatRole::kAssistant;
+  const std::string last = "messages[" + std::to_string(std::ssize(messages) - 1) + "]";
+  if (options.continue_final_message) {
+    if (options.add_generation_prompt) {
+      return InvalidArgument("add_generation_prompt",
+                             "is true; allowed with continue_final_message: false");
+    }
+    if (!replied) {
+      return InvalidArgument(last + ".role",
+                             "is not \"assistant\"; allowed with "
+                             "continue_final_message: \"assistant\"");
+    }
+  }
+  Result<jinja::Text> prompt = RenderOnce(messages, options, options.add_generation_prompt);
+  if (!prompt.ok()) return prompt;
+  if (options.continue_final_message) {
+    return Continued(prompt.value(), messages.back().content, last + ".content");
+  }
+  if (replied && options.add_generation_prompt) {
+    const Result<jinja::Text> ended = RenderOnce(messages, options, false);
+    if (ended.ok() && ended.value().bytes() == prompt.value().bytes()) {
+      return InvalidArgument(last + ".role",
+                             "is \"assistant\", after which the chat template begins no new turn; "
+                             "allowed: \"user\", or continue_final_message");
+    }
+  }
+  return prompt;
+}
+
+int64_t TextBytes(const jinja::Text& prompt) {
+  auto bytes = static_cast<int64_t>(prompt.size());
+  prompt.ForEachRun([&](std::string_view run, Source source) {
+    if (source == Source::kData) return;
+    for (const std::string_view mark : {kBeginMark, kEndMark}) {
+      for (size_t i = run.find(mark); i != run.npos; i = run.find(mark, i + mark.size())) {
+        bytes -= static_cast<int64_t>(mark.size());
+      }
+    }
+  });
+  return bytes;
+}
+
+std::vector<int32_t> Encode(const jinja::Text& prompt, const Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
   std::vector<TextPart> parts;  // adjacent parts are encoded as one text
   const auto flush = [&] {
@@ -252,49 +239,30 @@ std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& 
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
     parts.clear();
   };
-  const auto add_token = [&](int32_t token) {
-    for (const SpecialToken& special : tokenizer.special_tokens()) {
-      if (special.token != token) continue;
-      parts.push_back({special.text, SpecialTokens::kParsed});
+  prompt.ForEachRun([&](std::string_view run, Source source) {
+    if (source == Source::kData) {
+      parts.push_back({run});
       return;
     }
-    flush();
-    tokens.push_back(token);
-  };
-  for (const ChatPiece& piece : pieces) {
-    switch (piece.kind) {
-      case ChatPiece::kBegin:
-        if (const auto begin = tokenizer.begin_token()) add_token(*begin);
-        break;
-      case ChatPiece::kEnd:
-        add_token(tokenizer.end_token());
-        break;
-      case ChatPiece::kMarker:
-        parts.push_back({piece.text, SpecialTokens::kParsed});
-        break;
-      case ChatPiece::kText:
-        parts.push_back({piece.text});
-        break;
+    while (true) {
+      const size_t mark = std::min(run.find(kBeginMark), run.find(kEndMark));
+      if (mark > 0) parts.push_back({run.substr(0, mark), SpecialTokens::kParsed});
+      if (mark == run.npos) break;
+      flush();
+      const bool begins = run.substr(mark).starts_with(kBeginMark);
+      tokens.push_back(begins ? tokenizer.begin_token().value_or(tokenizer.end_token())
+                              : tokenizer.end_token());
+      run.remove_prefix(mark + kBeginMark.size());
+      if (run.empty()) break;
     }
-  }
+  });
   flush();
   return tokens;
 }
 
-std::string_view EndOfTurn(ChatTemplate form) {
-  switch (form) {
-    case ChatTemplate::kChatml:
-      return "<|im_end|>";
-    case ChatTemplate::kLlama3:
-      return "<|eot_id|>";
-    case ChatTemplate::kPlain:
-      return "\n\n";
-    case ChatTemplate::kLlama2:
-    case ChatTemplate::kMistral:
-    case ChatTemplate::kZephyr:
-      return "";
-  }
-  return "";
+bool EndsInThoughts(const jinja::Text& prompt) {
+  const std::string_view text = prompt.bytes();
+  return text.substr(0, text.size() - jinja::TrailingSpaces(text)).ends_with("<think>");
 }
 
 }  // namespace triptych::server

@@ -1,15 +1,21 @@
-// Chat templates: conversations as prompts, in the forms of published models.
+// Chat templates: conversations as prompts.
 #ifndef TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 #define TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/base/names.h"
+#include "engine/jinja/template.h"
 #include "engine/text/tokenizer.h"
+#include "server/core/chat/built_in_templates.h"
 #include "server/core/error.h"
 
 namespace triptych::server {
@@ -31,50 +37,62 @@ constexpr std::string_view Name(ChatRole role) {
 struct ChatMessage {
   ChatRole role;
   std::string content;
+  std::optional<std::string> reasoning = {};  // the variable reasoning_content
 };
 
-enum class ChatTemplate { kChatml, kLlama2, kLlama3, kMistral, kPlain, kZephyr };
-
-constexpr std::string_view Name(ChatTemplate form) {
-  switch (form) {
-    case ChatTemplate::kChatml:
-      return "chatml";
-    case ChatTemplate::kLlama2:
-      return "llama2";
-    case ChatTemplate::kLlama3:
-      return "llama3";
-    case ChatTemplate::kMistral:
-      return "mistral";
-    case ChatTemplate::kPlain:
-      return "plain";
-    case ChatTemplate::kZephyr:
-      return "zephyr";
-  }
-  return "";
-}
-
-// The names of all templates, separated by commas, for error messages.
-std::string ChatTemplateNames();
-
-// A piece of a prompt. The content of messages is always kText, so that a tokenizer with special
-// tokens for markers never parses them from a message.
-struct ChatPiece {
-  enum Kind { kBegin, kEnd, kMarker, kText } kind;
-  std::string_view text = {};  // of kMarker and kText
+struct ChatOptions {
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the prompt ends with the last message's text
+  Json variables = nullptr;             // an object, or null: chat_template_kwargs
 };
 
-// Renders a conversation to pieces that view `messages`. Their bytes are those of the published
-// template, without begin and end token. A message whose role the published template refuses or
-// would leave out at its place is an error.
-Result<std::vector<ChatPiece>> Render(ChatTemplate form, std::span<const ChatMessage> messages,
-                                      bool add_generation_prompt);
+// The template of a model. Immutable and thread-safe.
+class ChatTemplate {
+ public:
+  // Texts of special tokens by the names of their variables, such as bos_token.
+  using SpecialTexts = std::map<std::string, std::string>;
 
-// The pieces' tokens. Content of messages is encoded as text even if it names special tokens;
-// markers are special tokens if the tokenizer has them. Throws EncodeError.
-std::vector<int32_t> Encode(std::span<const ChatPiece> pieces, const Tokenizer& tokenizer);
+  // Begin and end token are the tokenizer's unless `special` names them. Never throws for a text:
+  // see error().
+  ChatTemplate(ChatTemplateText text, const Tokenizer& tokenizer, const SpecialTexts& special);
 
-// The text that ends a reply, in addition to the end token; empty if there is none.
-std::string_view EndOfTurn(ChatTemplate form);
+  const std::string& name() const { return name_; }
+  // The line and the reason if the text cannot be used; otherwise empty.
+  const std::string& error() const { return error_; }
+  // The text or special token that ends a reply, in addition to the end tokens; empty if none does.
+  const std::string& end_of_turn() const { return end_of_turn_; }
+  // True if replies may begin with thoughts in <think> and </think>.
+  bool reasons() const { return reasons_; }
+  // The markers <|...|> in the text that are no tokens of the tokenizer.
+  const std::vector<std::string>& missing_markers() const { return missing_markers_; }
+
+  // The prompt. Only the template's own text and roles count as the template's. REQUIRES: no
+  // error(). A hostile template takes about a second, and as much for each MiB of messages.
+  Result<jinja::Text> Render(std::span<const ChatMessage> messages,
+                             const ChatOptions& options) const;
+
+ private:
+  Result<jinja::Text> RenderOnce(std::span<const ChatMessage> messages, const ChatOptions& options,
+                                 bool add_generation_prompt) const;
+  std::string FindEndOfTurn(const Tokenizer& tokenizer) const;
+
+  const std::string name_;
+  std::string error_;
+  std::optional<jinja::Template> template_;
+  jinja::Variables special_;
+  std::string end_of_turn_;
+  bool reasons_ = false;
+  std::vector<std::string> missing_markers_;
+};
+
+// The bytes of the prompt's text, without begin and end tokens that have no text.
+int64_t TextBytes(const jinja::Text& prompt);
+
+// The prompt's tokens. Special tokens are parsed in the template's text alone. Throws EncodeError.
+std::vector<int32_t> Encode(const jinja::Text& prompt, const Tokenizer& tokenizer);
+
+// True if the prompt ends with an open <think>, so that the reply begins with thoughts.
+bool EndsInThoughts(const jinja::Text& prompt);
 
 }  // namespace triptych::server
 

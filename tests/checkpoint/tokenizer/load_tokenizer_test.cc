@@ -348,8 +348,8 @@ TEST(LoadTokenizerTest, AChatTemplateHasABound) {
     if (fits) {
       EXPECT_EQ(TokenizerFiles(gguf.path).at("chat_template.jinja"), text);
       EXPECT_EQ(TokenizerFiles(files.path).at("chat_template.jinja"), text);
-      EXPECT_EQ(ReadChatTemplate(gguf), text);
-      EXPECT_EQ(ReadChatTemplate(files), text);
+      EXPECT_EQ(ReadChatTemplate(gguf).text, text);
+      EXPECT_EQ(ReadChatTemplate(files).text, text);
       continue;
     }
     const std::string line =
@@ -366,15 +366,20 @@ TEST(LoadTokenizerTest, ADirectorysChatTemplateIsAFileOfItsOwnOrOfTheTokenizer) 
   OpenedCheckpoint checkpoint;
   checkpoint.path = directory.path();
   const auto config = directory.path() / "tokenizer_config.json";
-  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, std::nullopt);
   WriteFile(config, R"({"bos_token": "<s>"})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
-  WriteFile(config, R"({"chat_template": [{"name": "default", "template": "a"}]})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint), std::nullopt);
-  WriteFile(config, R"({"chat_template": "a"})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint), "a");
-  WriteFile(directory.path() / "chat_template.jinja", "b");
-  EXPECT_EQ(ReadChatTemplate(checkpoint), "b");
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, std::nullopt);
+  EXPECT_EQ(ReadChatTemplate(checkpoint).special_tokens.at("bos_token"), "<s>");
+  std::filesystem::create_directory(directory.path() / "additional_chat_templates");
+  WriteFile(directory.path() / "additional_chat_templates/default.jinja", "c");
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "c");
+  WriteFile(config, R"({"chat_template": [{"name": "tool_use", "template": "t"},
+                                          {"name": "default", "template": "a"}]})");
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "a");
+  WriteFile(config, R"({"chat_template": "b"})");
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "b");
+  WriteFile(directory.path() / "chat_template.jinja", "d");
+  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "d");
   std::filesystem::remove(directory.path() / "chat_template.jinja");
   WriteFile(config, "{");
   EXPECT_THAT([&] { ReadChatTemplate(checkpoint); },

@@ -18,7 +18,7 @@ constexpr const char* kChat = "/v1/chat/completions";
 // A model whose context allows bodies of 32 MiB.
 TestServerOptions LongBodies() {
   TestServerOptions options = WithHttp({.models = {EndlessModel()}});
-  options.chat_template = ChatTemplate::kPlain;
+  options.chat_template = *BuiltInTemplate("plain");
   return options;
 }
 

@@ -21,7 +21,7 @@ using testing::SizeIs;
 
 constexpr const char* kPath = "/v1/chat/completions";
 
-TestServerOptions Chatting(ChatTemplate form = ChatTemplate::kPlain) {
+TestServerOptions Chatting(const ChatTemplateText& form = *BuiltInTemplate("plain")) {
   TestServerOptions options = WithHttp();
   options.chat_template = form;
   return options;
@@ -260,7 +260,7 @@ struct BadRequest {
 };
 
 TEST(ChatCompletionsTest, ErrorsNameTheField) {
-  const TestServer server(Chatting(ChatTemplate::kMistral));
+  const TestServer server(Chatting(*BuiltInTemplate("mistral")));
   HttpClient client(server.http_address());
   const std::string user = R"({"role": "user", "content": "a"})";
   for (const BadRequest& bad : std::vector<BadRequest>{
@@ -298,7 +298,15 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
             "messages[0].type", R"(is "function_call"; allowed: "message")"},
            // Rejected by the template.
            {R"("messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "a"}])",
-            "messages[1].role", R"(is "system"; allowed here by template mistral: assistant)"},
+            "messages", "are refused by the chat template: A system message is not the first one"},
+           {R"("messages": [USER], "chat_template_kwargs": 3)", "chat_template_kwargs",
+            "is 3; allowed: an object"},
+           {R"("messages": [USER], "chat_template_kwargs": {"tools": []})",
+            "chat_template_kwargs.tools", "is set; allowed: variables that"},
+           {R"("messages": [USER], "continue_final_message": true)", "messages[0].role",
+            R"(is not "assistant"; allowed with continue_final_message)"},
+           {R"("messages": [{"role": "user", "content": "a", "reasoning_content": "b"}])",
+            "messages[0].reasoning_content", "is not a known field"},
            {R"("messages": [USER], "tools": [{"type": "function"}])", "tools", "is not supported"},
            {R"("messages": [USER], "tool_choice": "required")", "tool_choice", "allowed: \"none\""},
            {R"("messages": [USER], "functions": [{}])", "functions", "is not supported"},
@@ -388,8 +396,8 @@ TEST(ChatCompletionsTest, AModelWithoutATemplateSaysWhatToDo) {
   const HttpAnswer answer = client.Post(kPath, Ask("mha", "a", 1));
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "model");
-  EXPECT_THAT(answer.message(), AllOf(HasSubstr("mha, which has no recognized chat template"),
-                                      HasSubstr("--chat-template NAME"),
+  EXPECT_THAT(answer.message(), AllOf(HasSubstr("mha, which has no chat template"),
+                                      HasSubstr("--chat-template FILE or NAME"),
                                       HasSubstr("chatml, llama2, llama3, mistral, plain, zephyr")));
 }
 
@@ -398,14 +406,15 @@ TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {
   std::ifstream file(TRIPTYCH_MODELS_DIR "/shakespeare-mla/chat_template.jinja");
   const std::string plain(std::istreambuf_iterator<char>(file), {});
   const ModelConfig config = OneOfEachKind()[0].config;
-  TestServerOptions options = Chatting(ChatTemplate::kZephyr);
-  options.models = {{.name = "named",
-                     .config = config,
-                     .chat_template = ChatTemplate::kChatml,
-                     .own_chat_template = plain},
-                    {.name = "own", .config = config, .own_chat_template = plain},
-                    {.name = "unknown", .config = config, .own_chat_template = plain + "{{ 1 }}"},
-                    {.name = "without", .config = config}};
+  TestServerOptions options = Chatting(*BuiltInTemplate("zephyr"));
+  options.models = {
+      {.name = "named",
+       .config = config,
+       .chat_template = *BuiltInTemplate("chatml"),
+       .own_chat_template = plain},
+      {.name = "own", .config = config, .own_chat_template = plain},
+      {.name = "unknown", .config = config, .own_chat_template = plain + "{{ 1 | nope }}"},
+      {.name = "without", .config = config}};
   const TestServer server(options);
   HttpClient client(server.http_address());
   const auto prompt_tokens = [&](const std::string& model) -> int64_t {
@@ -420,8 +429,84 @@ TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {
   }
 }
 
+// A template that thinks, and shows the server's variables.
+constexpr const char* kThinking =
+    "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}|{{ m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<think>' if enable_thinking else '</think>' }}{% endif %}";
+
+TEST(ChatCompletionsTest, VariablesAndThoughtsReachTheTemplate) {
+  TestServerOptions options = WithHttp();
+  options.models = {
+      {.name = "own", .config = OneOfEachKind()[0].config, .own_chat_template = kThinking}};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  json request = Ask("own", "a", 1);
+  const auto prompt_tokens = [&]() -> int64_t {
+    const HttpAnswer answer = client.Post(kPath, request);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json().at("usage").at("prompt_tokens");
+  };
+  EXPECT_EQ(prompt_tokens(), std::ssize(std::string("user:|a;</think>")));
+  request["chat_template_kwargs"] = {{"enable_thinking", true}};
+  EXPECT_EQ(prompt_tokens(), std::ssize(std::string("user:|a;<think>")));
+  request["add_generation_prompt"] = false;
+  EXPECT_EQ(prompt_tokens(), std::ssize(std::string("user:|a;")));
+  request["messages"].push_back(
+      {{"role", "assistant"}, {"content", "bc "}, {"reasoning_content", "why"}});
+  EXPECT_EQ(prompt_tokens(), std::ssize(std::string("user:|a;assistant:why|bc ;")));
+  request["continue_final_message"] = true;
+  EXPECT_EQ(prompt_tokens(), std::ssize(std::string("user:|a;assistant:why|bc ")));
+}
+
+TEST(ChatCompletionsTest, ThoughtsOfAReplyAreApart) {
+  TestServerOptions options = WithHttp();
+  options.models = {
+      {.name = "own", .config = OneOfEachKind()[0].config, .own_chat_template = kThinking}};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  json request = Ask("own", "a", 6);
+  request["logit_bias"] = {{"120", 500}};  // x and nothing else
+  request["chat_template_kwargs"] = {{"enable_thinking", true}};
+  const json message = client.Post(kPath, request).json().at("choices")[0].at("message");
+  EXPECT_EQ(message.at("content"), "");
+  EXPECT_EQ(message.at("reasoning_content"), "xxxxxx");
+  request["stream"] = true;
+  client.Send("POST", kPath, request.dump());
+  HttpClient::Events events(client);
+  std::string reasoning, content;
+  for (const json& event : events.All()) {
+    const json& delta = event.at("choices")[0].at("delta");
+    reasoning += delta.value("reasoning_content", "");
+    content += delta.value("content", "");
+  }
+  EXPECT_EQ(reasoning, "xxxxxx");
+  EXPECT_EQ(content, "");
+  request["stream"] = false;
+  request["chat_template_kwargs"] = {{"enable_thinking", false}};
+  const json plain = client.Post(kPath, request).json().at("choices")[0].at("message");
+  EXPECT_EQ(plain.at("content"), "xxxxxx");
+  EXPECT_FALSE(plain.contains("reasoning_content"));
+}
+
+TEST(ChatCompletionsTest, ATemplateThatCannotBeUsedRefusesChatsAlone) {
+  TestServerOptions options = WithHttp();
+  options.models = {{.name = "own",
+                     .config = OneOfEachKind()[0].config,
+                     .own_chat_template = "\n{% include 'x' %}"}};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  const HttpAnswer refused = client.Post(kPath, Ask("own", "a", 1));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.error("param"), "model");
+  EXPECT_THAT(refused.message(), HasSubstr("line 2: the tag 'include' is not supported"));
+  EXPECT_EQ(client.Post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}).status, 200);
+  const json model = client.Get("/v1/models/own").json().at("chat_template");
+  EXPECT_EQ(model.at("name"), "own");
+  EXPECT_THAT(model.at("error").get<std::string>(), HasSubstr("line 2"));
+}
+
 TEST(ChatCompletionsTest, MessagesThatWriteMarkersWriteText) {
-  const TestServer server(Chatting(ChatTemplate::kLlama2));
+  const TestServer server(Chatting(*BuiltInTemplate("llama2")));
   HttpClient client(server.http_address());
   const auto prompt_tokens = [&](const std::string& text) -> int64_t {
     return client.Post(kPath, Ask("mha", text, 1)).json().at("usage").at("prompt_tokens");
@@ -454,7 +539,8 @@ TEST(ChatCompletionsTest, MessagesThatAreSurelyTooLongAreNotTokenized) {
   ModelInfo model;
   model.tokenizer = tokenizer;
   model.config.max_position_embeddings = 100;
-  model.chat_template = ChatTemplate::kPlain;
+  model.chat_template = std::make_shared<const ChatTemplate>(*BuiltInTemplate("plain"), *tokenizer,
+                                                             ChatTemplate::SpecialTexts());
   // The rest of the prompt is "User:\n" and "\n\nAssistant:\n".
   constexpr size_t kFits = 99 * 3 - 6 - 13;
   const auto complete = [&](size_t bytes) {

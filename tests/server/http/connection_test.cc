@@ -221,7 +221,7 @@ TEST(HttpConnectionTest, BodiesAndAnswersAreBounded) {
 
 TEST(HttpConnectionTest, AClientThatClosesFreesItsBlocks) {
   TestServerOptions options = WithLimits({});
-  options.chat_template = ChatTemplate::kZephyr;  // its turns end only with the end token
+  options.chat_template = *BuiltInTemplate("zephyr");  // its turns end only with the end token
   const TestServer server(options);
   for (const auto close : {&HttpClient::Close, &HttpClient::EndWrites}) {
     for (const bool stream : {true, false}) {

@@ -405,7 +405,7 @@ class HttpAccessTest : public testing::Test {
 TEST_F(HttpAccessTest, EveryPathAsksForItsScope) {
   TestServerOptions options = WithHttp();
   options.transport.access.tokens = tokens_;
-  options.chat_template = ChatTemplate::kPlain;
+  options.chat_template = *BuiltInTemplate("plain");
   const TestServer server(options);
   // Path, request, and required scope of each route.
   const struct {
