@@ -47,9 +47,9 @@ void FuzzStopStrings(std::string_view bytes) {
   std::string all;
   std::vector<bool> hidden;  // by byte of `all`
   std::string shown;
-  const auto visible = [&](size_t bytes) {
+  const auto visible = [&](size_t length) {
     std::string text;
-    for (size_t i = 0; i < bytes; ++i) {
+    for (size_t i = 0; i < length; ++i) {
       if (!hidden[i]) text += all[i];
     }
     return text;
