@@ -25,7 +25,7 @@ class ClientBodiesTest : public testing::Test {
   static TestServerOptions Options() {
     TestServerOptions options = WithHttp();
     options.models = {OneOfEachKind()[0]};
-    options.chat_template = ChatTemplate::kPlain;
+    options.chat_template = *BuiltInTemplate("plain");
     return options;
   }
 

@@ -19,7 +19,7 @@ json Ask(const std::string& model, const json& prompt, int max_tokens) {
 // Clients that render templates themselves end turns with the text of a special token.
 TEST(PromptsTest, StopStringsMatchSpecialTokens) {
   TestServerOptions options = WithHttp({.models = {SpecialTokensModel()}});
-  options.chat_template = ChatTemplate::kPlain;
+  options.chat_template = *BuiltInTemplate("plain");
   const TestServer server(options);
   HttpClient client(server.http_address());
   json request = Ask("special", "a", 8);

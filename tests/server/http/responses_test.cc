@@ -21,7 +21,7 @@ class ResponsesTest : public testing::Test {
   static TestServerOptions Options() {
     TestServerOptions options = WithHttp();
     options.models = {OneOfEachKind()[0]};
-    options.chat_template = ChatTemplate::kPlain;
+    options.chat_template = *BuiltInTemplate("plain");
     return options;
   }
 
