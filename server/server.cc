@@ -226,7 +226,8 @@ std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
   const auto make = [&](const ChatTemplateText& text) {
     return std::make_shared<const ChatTemplate>(text, tokenizer, own.special_tokens);
   };
-  origins.chat = own.text ? "the checkpoint's own" : "the checkpoint has none";
+  origins.chat = own.text ? "the checkpoint's own"
+                          : "the checkpoint has none; chat-template=FILE or NAME sets one";
   std::shared_ptr<const ChatTemplate> chosen;
   if (own.text && !model.chat_template) {
     chosen = make({std::string(kOwnTemplate), *own.text});

@@ -501,9 +501,10 @@ TEST(ScoreTest, RefusesWhatIsOutOfRange) {
   EXPECT_TRUE(RefusesField(score(), "inputs[0].tokens.ids[0]"));
   request.mutable_inputs(0)->set_text(std::string(64, 'a'));
   EXPECT_TRUE(RefusesField(score(), "inputs[0].text"));
-  EXPECT_EQ(score().error_message(),
-            "inputs[0].text is at least 65 tokens with the begin token; allowed: at most 64, the "
-            "model's context");
+  EXPECT_EQ(
+      score().error_message(),
+      "inputs[0].text is at least 65 tokens with the begin token; allowed: at most 64, as this "
+      "model's maximum context length is 64 tokens");
   request.mutable_inputs(0)->set_text(std::string(63, 'a'));  // fills the context
   EXPECT_TRUE(score().ok());
   EXPECT_EQ(response.results(0).scored_tokens(), 63);

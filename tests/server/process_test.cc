@@ -168,7 +168,7 @@ TEST_F(ServerProcessTest, LogsEachModel) {
         "tokenizer     bytes (no tokenizer file)",
         "end tokens    257 (no tokenizer file)",
         "begin token   256 (no tokenizer file)",
-        "chat template none (the checkpoint has none; chat-template=NAME sets one)",
+        "chat template none (the checkpoint has none; chat-template=FILE or NAME sets one)",
         "context       " + std::to_string(models[i].config.max_position_embeddings) +
             " positions (max_position_embeddings)",
         "weights       float32 (the checkpoint's)",
@@ -217,8 +217,10 @@ TEST_F(ServerProcessTest, LogsJson) {
         << line;
     messages.push_back(json.value("message", ""));
   }
+  const auto of_model = StartsWith("model mla: ");
   EXPECT_THAT(messages,
-              ElementsAre(StartsWith("model mla: mla, "), "listening on " + server.address(),
+              ElementsAre(of_model, of_model, of_model, of_model, of_model, of_model, of_model,
+                          of_model, "listening on " + server.address(),
                           "request " + generation->RequestId() + " of 127.0.0.1 on mla: length",
                           "SIGINT: draining for at most 30 s", "drained; bye"));
   EXPECT_THAT(messages[0], HasSubstr("parameters in bfloat16"));
