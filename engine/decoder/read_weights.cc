@@ -43,9 +43,8 @@ struct StoredType {
   const char* name;     // in StoredTensor
   at::ScalarType type;  // in memory
 };
-constexpr StoredType kNumbers[] = {{"F32", at::kFloat},
-                                   {"BF16", at::kBFloat16},
-                                   {"F16", at::kHalf}};
+constexpr StoredType kNumbers[] = {
+    {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
 
 std::string WhereIs(const checkpoint::TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + source.NameInFiles(tensor) + " ";

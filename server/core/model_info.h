@@ -39,7 +39,7 @@ struct ModelInfo {
   std::optional<DeviceMemory> device_memory;  // absent on the CPU
   int64_t pool_positions = 0;                 // capacity of its pool
   std::shared_ptr<const Tokenizer> tokenizer;
-  serving::RequestDefaults defaults = {};          // for absent fields of requests
+  serving::RequestDefaults defaults = {};                  // for absent fields of requests
   std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
 };
 
