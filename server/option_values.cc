@@ -175,7 +175,7 @@ ChatTemplateText ReadChatTemplateText(const std::string& text) {
   try {
     if (Exists(text)) {
       std::string jinja = ReadText(text, checkpoint::kMaxTemplateBytes);
-      jinja::Template{jinja};
+      const jinja::Template checked(jinja);  // throws if it cannot be used
       return {std::filesystem::path(text).filename(), std::move(jinja)};
     }
   } catch (const std::runtime_error& e) {

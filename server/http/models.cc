@@ -57,6 +57,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"weight_dtype", Name(model.weight_formats.layers)},
           {"embedding_dtype", Name(model.weight_formats.embeddings)},
           {"kv_cache_dtype", Name(model.cache_format)},
+          {"device", model.device_memory ? model.device_memory->device : "cpu"},
           {"bytes_per_position", model.geometry.BytesPerPosition()},
           {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
           {"max_positions", model.config.max_position_embeddings},

@@ -38,6 +38,7 @@ TEST(RoutesTest, Models) {
   const v1::KvCacheStats stats = server.Stats("mla");
   EXPECT_EQ(list.at("data")[2].at("bytes_per_position"), stats.bytes_per_position());
   EXPECT_EQ(list.at("data")[2].at("kv_cache_dtype"), "float32");
+  EXPECT_EQ(list.at("data")[2].at("device"), "cpu");
   EXPECT_EQ(list.at("data")[2].at("tokenizer"), json({{"kind", "bytes"},
                                                       {"vocab_size", 258},
                                                       {"begin_token_id", 256},
