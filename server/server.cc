@@ -125,7 +125,8 @@ ModelOrigins OriginsOf(const LoadOptions& load) {
 // LoadError unless everything fits in the GPU's free memory.
 void SizeDeviceCaches(ServerOptions options, int64_t free, std::vector<LoadOptions>& loads) {
   int64_t weights = 0, workspace = 0;
-  for (const LoadOptions& load : loads) {
+  for (LoadOptions load : loads) {
+    load.backend.kv_cache_bytes = free;  // rotary tables grow with the cache
     const LoadedBytes bytes = ForModel(load.name, [&] { return CountLoadedBytes(load); });
     weights += bytes.weights;
     workspace += bytes.workspace;

@@ -41,7 +41,7 @@ constexpr SameField kRotaryFields[] = {{"block_count", "num_hidden_layers"},
                                        {"rope.freq_base", "rope_theta", false}};
 constexpr SameField kLlamaFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}};
 constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                        {"attention.scale", "attention_multiplier", false},
+                                        {"attention.scale", "attention_multiplier"},
                                         {"embedding_scale", "embedding_multiplier", false},
                                         {"logit_scale", "logits_scaling", false},
                                         {"residual_scale", "residual_multiplier", false}};
@@ -236,6 +236,10 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   if (architecture.rotates) {
     names.emplace("num_key_value_heads", groups);
     config["num_key_value_heads"] = keys.Take(groups, config["num_attention_heads"]);
+    // In other architectures this is a note about training; here false means no rotation.
+    if (architecture.name == std::string_view("granite")) {
+      keys.Only(prefix + "rope.scaling.finetuned", true);
+    }
     if (Json scaling = TakeScaling(keys, prefix); !scaling.is_null()) {
       config["rope_scaling"] = std::move(scaling);
     }
@@ -247,6 +251,8 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   } else {
     keys.Only(groups, config["n_head"]);
   }
+  // The window of the published models, which their GGUF files do not have.
+  if (architecture.name == std::string_view("starcoder2")) config["sliding_window"] = 4096;
   for (const char* experts : {"expert_count", "expert_used_count"}) keys.Only(prefix + experts, 0);
   // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);

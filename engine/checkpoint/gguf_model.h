@@ -16,9 +16,9 @@
 namespace triptych::checkpoint {
 
 // The metadata as fields of the config.json of the model's family, with model_type. Messages name
-// the metadata's keys. Architectures are llama (also of Mistral's models), qwen2, qwen3 and gpt2;
-// unknown keys of theirs are refused. torch_dtype is the dtype of most bytes, or bfloat16 for
-// blocks of integers. Throws LoadError.
+// the metadata's keys. Architectures are those of the table in gguf_model.cc; unknown keys of
+// theirs are refused. torch_dtype is the dtype of most bytes, or bfloat16 for blocks of integers.
+// Throws LoadError.
 JsonFields GgufConfigFields(const GgufFile& file);
 
 // The validated config of those fields and of the rest of the file: the order of rotary pairs, the

@@ -78,8 +78,8 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
     opened.config.tie_word_embeddings = false;
     map = published.family->tensors(opened.config, *tensors);
     opened.warnings.push_back(std::string(kHeadTensor) +
-                              " differs from the embedding, and is the output matrix, although "
-                              "tie_word_embeddings is true");
+                              " differs from the embedding in dtype or values, and is the output "
+                              "matrix, although tie_word_embeddings is true");
   }
   opened.tensors = std::make_shared<const MappedTensors>(std::move(tensors), std::move(map.origins),
                                                          map.left_out);

@@ -104,7 +104,7 @@ std::vector<Dict::Entry> EntriesOf(Heap& heap, const Arguments& arguments) {
   }
   heap.Step(static_cast<int64_t>(entries.size()));
   for (const auto& [name, value] : arguments.named)
-    entries.emplace_back(MakeText(heap, name), value);
+    entries.emplace_back(MakeText(heap, name, Source::kData), value);
   return entries;
 }
 
@@ -112,13 +112,13 @@ Value DateText(Heap& heap, std::time_t now, const Arguments& arguments) {
   const Parameters parameters("strftime_now", arguments, {"format"}, 1);
   const Text* const format = parameters.TextAt(0);
   if (format == nullptr) throw Failure("strftime_now needs a format");
-  if (format->empty()) return MakeText(heap, "");
+  if (format->empty()) return MakeText(heap, *format);
   std::tm time{};
   localtime_r(&now, &time);
   std::array<char, kMaxDateBytes> text;
   const size_t size = std::strftime(text.data(), text.size(), format->bytes().c_str(), &time);
   if (size == 0) throw Failure("strftime_now: the date is empty or too long");
-  return MakeText(heap, std::string_view(text.data(), size), format->SourceAt(0));
+  return MakeText(heap, std::string_view(text.data(), size), Source::kData);
 }
 
 }  // namespace

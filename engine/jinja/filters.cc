@@ -256,7 +256,7 @@ Value FormatFilter(Heap& heap, const Value& input, const Arguments& arguments) {
   }
   std::vector<Dict::Entry> entries;
   for (const auto& [name, value] : arguments.named)
-    entries.emplace_back(MakeText(heap, name), value);
+    entries.emplace_back(MakeText(heap, name, Source::kData), value);
   return FormatPercent(heap, Str(heap, input), MakeDict(heap, std::move(entries)));
 }
 

@@ -28,7 +28,6 @@ class Heap {
   }
   // Counts work on that many bytes.
   void Work(size_t bytes) { Step(1 + static_cast<int64_t>(bytes / kBytesPerStep)); }
-  int64_t steps() const { return max_steps_ - steps_left_; }
 
   // Throws unless this number of bytes fits in addition.
   void Require(size_t bytes) const {

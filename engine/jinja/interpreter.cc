@@ -46,9 +46,11 @@ class Interpreter::Nesting {
 
 Interpreter::Interpreter(const Variables& variables, const Limits& limits, std::time_t now)
     : limits_(limits), heap_(limits.max_steps, limits.max_bytes), globals_([&] {
-        auto globals = GlobalFunctions(now, namespaces_);
-        // Variables hide functions of the same name.
-        globals.insert(globals.begin(), variables.begin(), variables.end());
+        // Variables hide functions of the same name, and earlier variables later ones.
+        std::map<std::string, Value, std::less<>> globals(variables.begin(), variables.end());
+        for (auto& [name, function] : GlobalFunctions(now, namespaces_)) {
+          globals.emplace(name, std::move(function));
+        }
         return globals;
       }()) {}
 
@@ -116,8 +118,7 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement, const ScopePt
                                   Rendered(statement.bodies[0], Inner(scope)), scope)));
       break;
     case Statement::kWith:
-      ExecuteWith(statement, scope, out);
-      break;
+      return ExecuteWith(statement, scope, out);
     case Statement::kScope:
       return Execute(statement.bodies[0], Inner(scope), out);
     case Statement::kBreak:
@@ -186,12 +187,13 @@ void Interpreter::ExecuteCall(const Statement& statement, const ScopePtr& scope,
   out.Add(Str(heap_, EvaluateCall(*statement.expressions[0], scope, &caller)));
 }
 
-void Interpreter::ExecuteWith(const Statement& statement, const ScopePtr& scope, TextBuilder& out) {
+Interpreter::Flow Interpreter::ExecuteWith(const Statement& statement, const ScopePtr& scope,
+                                           TextBuilder& out) {
   const ScopePtr inner = Inner(scope);
   for (size_t i = 0; i < statement.targets.size(); ++i) {
     Assign(statement.targets[i], Evaluate(*statement.expressions[i], scope), inner);
   }
-  Execute(statement.bodies[0], inner, out);
+  return Execute(statement.bodies[0], inner, out);
 }
 
 void Interpreter::Assign(const Target& target, const Value& value, const ScopePtr& scope) {
@@ -257,7 +259,7 @@ Value Interpreter::CallMacro(const MacroValue& value, const Arguments& arguments
     } else if (name == "caller" && macro.uses_caller) {
       caller = argument;
     } else if (macro.uses_kwargs) {
-      others.emplace_back(MakeText(heap_, name), argument);
+      others.emplace_back(MakeText(heap_, name, Source::kData), argument);
     } else {
       fail("has no parameter '" + name.substr(0, 40) + "'");
     }
@@ -334,9 +336,8 @@ Value Interpreter::Evaluate(const Expression& expression, const ScopePtr& scope)
 
 Value Interpreter::EvaluateName(const Expression& expression, const ScopePtr& scope) const {
   if (const Value* const value = scope->Find(expression.name)) return *value;
-  for (const auto& [name, value] : globals_) {
-    if (name == expression.name) return value;
-  }
+  const auto found = globals_.find(expression.name);
+  if (found != globals_.end()) return found->second;
   return Value::Missing("'" + expression.name + "' is undefined");
 }
 
@@ -471,6 +472,7 @@ Arguments Interpreter::EvaluateArguments(const std::vector<Argument>& arguments,
         break;
       case Argument::kSpread: {
         const Value list = ToList(heap_, value);
+        heap_.Step(static_cast<int64_t>(list.list()->items.size()));
         values.positional.insert(values.positional.end(), list.list()->items.begin(),
                                  list.list()->items.end());
         break;

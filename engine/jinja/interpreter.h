@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,7 +45,7 @@ class Interpreter {
   void Iterate(const Statement& statement, const Value& iterable, int level, const ScopePtr& scope,
                TextBuilder& out);
   void ExecuteCall(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
-  void ExecuteWith(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
+  Flow ExecuteWith(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   void Assign(const Target& target, const Value& value, const ScopePtr& scope);
   ScopePtr Inner(const ScopePtr& scope);
   Value Rendered(const Block& body, const ScopePtr& scope);
@@ -74,7 +76,7 @@ class Interpreter {
   Heap heap_;  // before all that holds values
   Namespaces namespaces_;
   std::vector<ScopePtr> captured_;  // by macros, which these scopes hold
-  const std::vector<std::pair<std::string, Value>> globals_;
+  const std::map<std::string, Value, std::less<>> globals_;
   int line_ = 1;
   int depth_ = 0;
 };

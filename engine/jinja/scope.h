@@ -74,7 +74,6 @@ class Loop final : public Callable {
   int64_t index_ = -1;
   Value item_;
   std::optional<Value> previous_;
-  std::optional<Value> changed_;  // the last arguments of changed
 };
 
 }  // namespace triptych::jinja

@@ -199,6 +199,7 @@ std::optional<double> RealNumber(const Value& value) {
 }
 
 Value MakeText(Heap& heap, Text text) {
+  heap.Work(text.size());
   return Value(
       std::shared_ptr<const TextValue>(std::make_shared<TextValue>(heap, std::move(text))));
 }
@@ -208,6 +209,7 @@ Value MakeText(Heap& heap, std::string_view text, Source source) {
 }
 
 Value MakeList(Heap& heap, std::vector<Value> items, List::Kind kind) {
+  heap.Step(static_cast<int64_t>(items.size()));
   return Value(std::shared_ptr<const List>(std::make_shared<List>(heap, kind, std::move(items))));
 }
 

@@ -156,7 +156,7 @@ std::optional<double> RealNumber(const Value& value);
 
 // Values of a rendering, charged to its heap.
 Value MakeText(Heap& heap, Text text);
-Value MakeText(Heap& heap, std::string_view text, Source source = Source::kTemplate);
+Value MakeText(Heap& heap, std::string_view text, Source source);
 Value MakeList(Heap& heap, std::vector<Value> items, List::Kind kind = List::kList);
 Value MakeDict(Heap& heap, std::vector<Dict::Entry> entries);
 

@@ -53,13 +53,14 @@ std::optional<std::string> ReadReasoning(Fields& message) {
 }
 
 ChatOptions ReadOptions(Fields& fields) {
+  constexpr size_t kMostVariables = 128;
   ChatOptions options;
   options.continue_final_message = fields.Bool("continue_final_message").value_or(false);
   options.add_generation_prompt =
       fields.Bool("add_generation_prompt").value_or(!options.continue_final_message);
   if (const Json* const variables = fields.Any("chat_template_kwargs")) {
-    if (!variables->is_object()) {
-      fields.Refuse("chat_template_kwargs", *variables, "an object of variables");
+    if (!variables->is_object() || variables->size() > kMostVariables) {
+      fields.Refuse("chat_template_kwargs", *variables, "an object of up to 128 variables");
     } else {
       options.variables = *variables;
     }
@@ -74,7 +75,7 @@ void ReadMessageRest(Fields& message) {
     message.Refuse("type", *type, "\"message\", \"text\"");
   }
   message.Ignore({"name", "id", "status", "cache_control"});
-  for (const char* const name : {"tool_calls", "annotations", "refusal", "audio"}) {
+  for (const char* const name : {"tool_calls", "annotations", "citations", "refusal", "audio"}) {
     message.Lack(name);
   }
 }

@@ -48,6 +48,11 @@ Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
   for (ChatMessage& message : ReadMessages(fields, "messages")) {
     request.messages.push_back(std::move(message));
   }
+  // A last message of the assistant is the beginning of the reply.
+  if (!request.messages.empty() && request.messages.back().role == ChatRole::kAssistant) {
+    request.options.add_generation_prompt = false;
+    request.options.continue_final_message = true;
+  }
   ReadGeneration(fields, completion);
   ReadStop(fields, "stop_sequences", completion);
   if (!counts) fields.Need("max_tokens", "an integer, at least 1");

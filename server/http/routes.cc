@@ -78,7 +78,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"POST", "/v1/responses", Scope::kInference, true, &Routes::Respond, true},
     {"POST", "/v1/messages", Scope::kInference, true, &Routes::Message, true},
     {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens, true},
-    {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize},
+    {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize, true},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
     {"GET", "/metrics", Scope::kStatistics, false, &Routes::Metrics},
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},

@@ -99,6 +99,9 @@ TEST(TemplateTest, LoopsKnowTheirPlace) {
   EXPECT_EQ(Plain("{% for x in range(9) %}{% if x == 1 %}{% continue %}{% elif x > 3 %}{% break %}"
                   "{% endif %}{{ x }}{% endfor %}"),
             "023");
+  EXPECT_EQ(Plain("{% for x in range(4) %}{% with y = x %}{% if y == 1 %}{% break %}{% endif %}"
+                  "{{ y }}{% endwith %}{% endfor %}"),
+            "0");
   EXPECT_EQ(Plain("{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
                   R"({"d": {"b": 1, "a": 2}})"),
             "b=1;a=2;");

@@ -54,7 +54,8 @@ void CheckWidths(const ModelConfig& config, int64_t block_positions) {
 // Throws LoadError unless every norm is one that the kernels compute.
 void CheckNorms(const ModelConfig& config) {
   const auto refuse = [](const char* field, const char* allowed) {
-    throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed);
+    throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed +
+                    "; --device cpu serves it");
   };
   if (!config.norm_inputs) refuse("norm_inputs is false", "true");
   if (config.norm_outputs) refuse("norm_outputs is true", "false");

@@ -29,7 +29,7 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
-// Which prompt rows of MLA are attended over expanded keys and values, and how many at once.
+// Bounds of the prompt rows of MLA that are attended over expanded keys and values.
 struct ExpansionLimits {
   int64_t from = kNeverExpand;  // the first such position of a prompt
   int64_t positions = 0;        // expanded in a pass, a multiple of kPassAlignment

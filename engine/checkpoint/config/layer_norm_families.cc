@@ -13,6 +13,11 @@ namespace triptych::checkpoint {
 
 ModelConfig ParseCohereConfig(JsonFields& fields) {
   ModelConfig config = TakeGroupedSizes(fields);
+  constexpr const char* kTrained = "model_max_length";  // where max_position_embeddings is shorter
+  if (fields.Has(kTrained)) {
+    config.max_position_embeddings = fields.Int(kTrained, config_limits::kPositions);
+    fields.SetContextOrigin(kTrained);
+  }
   RequireRopeTheta(fields);
   config.rope_interleave = true;
   TakeRope(fields, config);

@@ -198,7 +198,7 @@ Yarn TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double>
   } else if (type == "yarn") {
     yarn = TakeYarn(scaling, config);
     Extend(yarn.original, yarn.factor, named, fields, config);
-  } else if (type == "longrope") {
+  } else if (type == "longrope" || type == "su") {  // the older name
     TakeLongRope(scaling, fields, config);
   } else {
     scaling.RefuseValue("rope_type", type,

@@ -63,6 +63,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "deepseek-r1-qwen", .pattern = kQwen2Pattern, .normalizes = true, .begins = true},
     {.name = "megrez", .pattern = kQwen2Pattern, .normalizes = true},
     {.name = "smollm", .cuts_digits = true},
+    {.name = "starcoder", .cuts_digits = true},
+    {.name = "refact", .cuts_digits = true},
+    {.name = "command-r", .cuts_digits = true, .normalizes = true},
+    {.name = "dbrx", .pattern = kLlama3Pattern},
     {.name = "tekken",
      .pattern = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
                 R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"

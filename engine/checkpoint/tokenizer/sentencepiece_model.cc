@@ -144,7 +144,8 @@ class Completion {
       const auto id = static_cast<size_t>(token.token);
       if (id >= vocabulary_.pieces.size()) {
         vocabulary_.added.push_back(token);
-        vocabulary_.added.back().special = token.special || EndsTurns(token.text);
+        vocabulary_.added.back().special =
+            token.special || (token.text != "</s>" && EndsTurns(token.text));
       } else if (vocabulary_.pieces[id].text != token.text) {
         notes_.warnings.push_back("the added token " + Quoted(token.text) + " has the id " +
                                   std::to_string(id) + " of a piece of tokenizer.model, " +

@@ -65,10 +65,11 @@ std::vector<std::string> MissingMarkers(std::string_view text, const Tokenizer& 
   std::vector<std::string> missing;
   for (size_t i = text.find("<|"); i != text.npos && missing.size() < kMaxMarkers;
        i = text.find("<|", i + 2)) {
-    const size_t end = text.find("|>", i + 2);
-    if (end == text.npos) break;
-    const std::string marker(text.substr(i, end + 2 - i));
-    if (marker.size() > kMaxMarkerBytes || marker.find_first_of(" '\"\n") != marker.npos) continue;
+    const std::string_view start = text.substr(i, kMaxMarkerBytes);
+    const size_t end = start.find("|>", 2);
+    if (end == start.npos) continue;
+    const std::string marker(start.substr(0, end + 2));
+    if (marker.find_first_of(" '\"\n") != marker.npos) continue;
     if (tokenizer.Encode(marker, SpecialTokens::kParsed).size() == 1) continue;
     if (std::find(missing.begin(), missing.end(), marker) == missing.end()) {
       missing.push_back(marker);
@@ -77,12 +78,21 @@ std::vector<std::string> MissingMarkers(std::string_view text, const Tokenizer& 
   return missing;
 }
 
-// The prompt up to the end of the last message's text; an error if it does not show the text.
+// The prompt up to the end of the last message's text, which is the last piece of data that ends
+// with it; an error if the prompt does not show the text. Template text never counts as the
+// message's.
 Result<jinja::Text> Continued(const jinja::Text& prompt, const std::string& content,
                               const std::string& field) {
   const std::string_view stripped = Stripped(content);
-  const size_t found = stripped.empty() ? std::string::npos : prompt.bytes().rfind(stripped);
-  if (found == std::string::npos) {
+  size_t end = std::string::npos, begin = 0;
+  prompt.ForEachRun([&](std::string_view run, Source source) {
+    const size_t kept = run.size() - jinja::TrailingSpaces(run);
+    if (source == Source::kData && !stripped.empty() && run.substr(0, kept).ends_with(stripped)) {
+      end = begin + kept;
+    }
+    begin += run.size();
+  });
+  if (end == std::string::npos) {
     return InvalidArgument(field,
                            "is not in the prompt, so that it cannot be continued; allowed "
                            "with continue_final_message: text that the chat template shows");
@@ -90,7 +100,6 @@ Result<jinja::Text> Continued(const jinja::Text& prompt, const std::string& cont
   // The blanks at the end of the text, unless the template removes them.
   const std::string_view rest =
       std::string_view(content).substr(content.find(stripped) + stripped.size());
-  const size_t end = found + stripped.size();
   const bool keeps = std::string_view(prompt.bytes()).substr(end).starts_with(rest);
   return prompt.Sub(0, end + (keeps ? rest.size() : 0));
 }

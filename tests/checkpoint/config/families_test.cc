@@ -446,7 +446,7 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
       {With(SmolLm2(), {{"max_position_embeddings", (1 << 24) + 1}}), "max_position_embeddings",
        "allowed: an integer from 2 to"},
       {With(SmolLm2(), {{"rope_theta", 0.5}}), "rope_theta", "above 1"},
-      {scaled({{"rope_type", "su"}}), "rope_type is \"su\"", "\"longrope\""},
+      {scaled({{"rope_type", "ntk"}}), "rope_type is \"ntk\"", "\"longrope\""},
       {scaled({{"type", "linear"}}), "rope_scaling: factor is missing", ""},
       {scaled({{"type", "linear"}, {"factor", 1e-300}}), "rope_factors (from rope_scaling) is",
        "1e-18"},

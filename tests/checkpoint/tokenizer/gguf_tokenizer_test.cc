@@ -406,7 +406,7 @@ TEST(GgufTokenizerTest, RefusesWhatIsNotSupported) {
   EXPECT_EQ(with(ByteLevel("gpt-2"), "pre", "falcon"),
             "m.gguf: tokenizer.ggml.pre is \"falcon\"; supported: \"gpt-2\", \"llama-bpe\", "
             "\"llama3\", \"llama-v3\", \"smaug-bpe\", \"qwen2\", \"deepseek-r1-qwen\", \"megrez\", "
-            "\"smollm\", \"tekken\"");
+            "\"smollm\", \"starcoder\", \"refact\", \"command-r\", \"dbrx\", \"tekken\"");
   Json without = ByteLevel("gpt-2");
   without.erase(kKey + "pre");
   EXPECT_EQ(Refusal(without), "m.gguf: tokenizer.ggml.pre is missing");

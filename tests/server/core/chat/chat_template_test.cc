@@ -168,6 +168,11 @@ TEST(ChatTemplateTest, AReplyIsContinued) {
   EXPECT_EQ(Text(Named("chatml"), messages, options),
             "<|im_start|>user\nCount<|im_end|>\n<|im_start|>assistant\nCount: 1, ");
   EXPECT_EQ(Text(Named("llama2"), messages, options), "<s>[INST] Count [/INST] Count: 1, ");
+  // The template's own markers never count as the message's text.
+  for (const char* const content : {"<", "im", "|"}) {
+    EXPECT_EQ(Text(Named("chatml"), {{kUser, "a"}, {kAssistant, content}}, options),
+              "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n" + std::string(content));
+  }
   EXPECT_THAT(Text(Own("x"), messages, options),
               StartsWith("messages[1].content is not in the prompt"));
   EXPECT_THAT(Text(Named("chatml"), kConversation, options),

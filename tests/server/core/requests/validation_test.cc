@@ -80,7 +80,8 @@ TEST(ValidateGenerateTest, MoreTokensThanFitAreCut) {
 }
 
 TEST(ValidateGenerateTest, NoNewTokensAreOfAPromptThatIsShownOrScored) {
-  GenerateParams params = Text(std::string(63, 'a'));
+  const std::string text(63, 'a');
+  GenerateParams params = Text(text);
   params.max_new_tokens = 0;
   EXPECT_EQ(Refusal(Validate(params, SmallModelInfo())),
             "max_new_tokens is 0; allowed: 1 to 2147483647");
