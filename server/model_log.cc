@@ -33,10 +33,8 @@ std::string WeightText(const WeightFormats& formats) {
 
 // 257 "<|endoftext|>", or the number alone for a token without a special text.
 std::string TokenText(int32_t token, const Tokenizer& tokenizer) {
-  for (const SpecialToken& special : tokenizer.special_tokens()) {
-    if (special.token == token) return fmt::format("{} {}", token, Quoted(special.text));
-  }
-  return std::to_string(token);
+  const std::string_view text = tokenizer.SpecialText(token);
+  return text.empty() ? std::to_string(token) : fmt::format("{} {}", token, Quoted(text));
 }
 
 std::string EndText(const ModelInfo& model, const checkpoint::TokenizerNotes& notes) {

@@ -28,13 +28,6 @@ constexpr std::array<std::string_view, 7> kReserved = {
     "messages",  "tools",    "documents", "add_generation_prompt", "continue_final_message",
     "bos_token", "eos_token"};
 
-std::string_view TextOf(int32_t token, const Tokenizer& tokenizer) {
-  for (const SpecialToken& special : tokenizer.special_tokens()) {
-    if (special.token == token) return special.text;
-  }
-  return "";
-}
-
 std::string_view Stripped(std::string_view text) {
   const auto [begin, end] = jinja::Strip(text, {}, std::nullopt);
   return text.substr(begin, end - begin);
@@ -114,7 +107,7 @@ ChatTemplate::ChatTemplate(ChatTemplateText text, const Tokenizer& tokenizer,
   const auto add = [&](const std::string& name, std::optional<int32_t> token,
                        std::string_view mark) {
     if (special.contains(name) || !token) return;
-    const std::string_view own = TextOf(*token, tokenizer);
+    const std::string_view own = tokenizer.SpecialText(*token);
     special_.emplace_back(name, Value::Of(own.empty() ? mark : own, Source::kTemplate));
   };
   for (const auto& [name, value] : special) {

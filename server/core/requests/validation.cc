@@ -132,10 +132,15 @@ bool HasSpecial(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
 std::string EchoOf(const Prompt& prompt, const ValidRequest& valid, const Tokenizer& tokenizer) {
   const std::span<const int32_t> tokens = valid.request.prompt;
   const auto* text = std::get_if<std::string_view>(&prompt.input);
-  const bool parses = text == nullptr || prompt.options.parse_special_tokens;
-  if (text != nullptr &&
-      !(parses && HasSpecial(tokens.subspan(valid.begin_token ? 1 : 0), tokenizer))) {
-    return std::string(*text);
+  if (text != nullptr) {
+    const std::string_view begin =
+        valid.begin_token ? tokenizer.SpecialText(tokens.front()) : std::string_view();
+    // The begin token was inserted, unless the text has it.
+    const bool inserted = valid.begin_token && (begin.empty() || !text->starts_with(begin));
+    if (!prompt.options.parse_special_tokens ||
+        !HasSpecial(tokens.subspan(inserted ? 1 : 0), tokenizer)) {
+      return std::string(*text);
+    }
   }
   return ToValidUtf8(tokenizer.Decode(tokens));
 }
