@@ -15,7 +15,9 @@ namespace triptych {
 
 // A corpus for models without a record of their training text.
 inline tools::Corpus TestCorpus(const std::filesystem::path& text, double held_out) {
-  return tools::Corpus(text, *TestTokenizer(), held_out, ModelConfig(), "the test's model");
+  ModelConfig config;
+  config.vocab_size = TestTokenizer()->vocab_size();
+  return tools::Corpus(text, *TestTokenizer(), held_out, config, "the test's model");
 }
 
 // The loss that `triptych-model evaluate` prints, rounded to four decimals.

@@ -69,7 +69,10 @@ TEST(CorpusTest, DrawsFromTheWholeTrainingPartAndNothingElse) {
 
 class SeenTextTest : public testing::Test {
  protected:
-  SeenTextTest() { WriteFile(file_, text_); }
+  SeenTextTest() {
+    WriteFile(file_, text_);
+    config_.vocab_size = TestTokenizer()->vocab_size();
+  }
 
   Corpus Open(std::optional<double> held_out) const {
     return Corpus(file_, *TestTokenizer(), held_out, config_, "MODEL");
