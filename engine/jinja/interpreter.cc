@@ -96,7 +96,7 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement, const ScopePt
     case Statement::kIf:
       return ExecuteIf(statement, scope, out);
     case Statement::kFor:
-      ExecuteFor(statement, scope, out);
+      Iterate(statement, Evaluate(*statement.expressions[0], scope), 0, scope, out);
       break;
     case Statement::kSet:
       Assign(statement.targets[0], Evaluate(*statement.expressions[0], scope), scope);
@@ -140,10 +140,6 @@ Interpreter::Flow Interpreter::ExecuteIf(const Statement& statement, const Scope
     ++branch;
   }
   return Execute(statement.bodies[branch], scope, out);
-}
-
-void Interpreter::ExecuteFor(const Statement& statement, const ScopePtr& scope, TextBuilder& out) {
-  Iterate(statement, Evaluate(*statement.expressions[0], scope), 0, scope, out);
 }
 
 void Interpreter::Iterate(const Statement& statement, const Value& iterable, int level,

@@ -41,7 +41,6 @@ class Interpreter {
   Flow Execute(const Block& block, const ScopePtr& scope, TextBuilder& out);
   Flow Execute(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   Flow ExecuteIf(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
-  void ExecuteFor(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   void Iterate(const Statement& statement, const Value& iterable, int level, const ScopePtr& scope,
                TextBuilder& out);
   void ExecuteCall(const Statement& statement, const ScopePtr& scope, TextBuilder& out);

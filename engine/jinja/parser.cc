@@ -102,10 +102,9 @@ Block Parser::ParseBlock(Names ends) {
   while (!Is(Token::kEnd)) {
     const int line = current().line;
     if (Is(Token::kData)) {
-      block.push_back(NewStatement(Statement::kText, line));
       auto text = NewStatement(Statement::kText, line);
       text->text = Value::Of(Take().text, Source::kTemplate);
-      block.back() = std::move(text);
+      block.push_back(std::move(text));
     } else if (Is(Token::kVariableBegin)) {
       Take();
       auto output = NewStatement(Statement::kOutput, line);

@@ -214,6 +214,19 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
   return std::move(completion);
 }
 
+Result<CompletionRequest> RenderChat(const ServerCore& core, Result<ChatRequest> chat) {
+  if (!chat.ok()) return chat.error();
+  const auto model = core.models.Find(chat.value().completion.params.model);
+  if (!model.ok()) return model.error();
+  const std::string field = chat.value().completion.prompt_field;
+  Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
+  if (completion.ok()) return completion;
+  Error error = completion.error();
+  constexpr std::string_view kMessages = "messages";
+  if (error.field.starts_with(kMessages)) error.field.replace(0, kMessages.size(), field);
+  return error;
+}
+
 ChatCompletion::ChatCompletion(const AnswerStart& start, const CompletionRequest& request)
     : CompletionAnswer({.id_prefix = "chatcmpl-",
                         .object = "chat.completion",

@@ -9,6 +9,7 @@
 #include "server/core/chat/chat_template.h"
 #include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
+#include "server/core/server_core.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 
@@ -33,6 +34,9 @@ Result<ChatRequest> ParseChat(const Json& body);
 // Renders the messages with the model's chat template to the prompt of a completion. Slow: not for
 // the I/O thread.
 Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& model);
+
+// The same with the model that the request names. Errors name the request's own fields.
+Result<CompletionRequest> RenderChat(const ServerCore& core, Result<ChatRequest> chat);
 
 // The response, whole or in chunks.
 class ChatCompletion final : public CompletionAnswer {

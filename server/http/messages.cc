@@ -97,6 +97,10 @@ JsonOutput MessagesAnswer::Message() const {
 
 void MessagesAnswer::Add(const StreamChunk& chunk) {
   text_ += chunk.text;
+  End(chunk);
+}
+
+void MessagesAnswer::End(const StreamChunk& chunk) {
   if (!chunk.completion) return;
   completion_ = chunk.completion;
   usage_ = chunk.completion->usage;
@@ -115,12 +119,7 @@ std::string MessagesAnswer::BeginEvents() {
 }
 
 std::string MessagesAnswer::Events(const StreamChunk& chunk) {
-  Add({.choice = 0,
-       .text = "",
-       .tokens = {},
-       .logprobs = {},
-       .prompt_logprobs = {},
-       .completion = chunk.completion});
+  End(chunk);
   return MessageEvent("content_block_delta",
                       {{"index", 0}, {"delta", {{"type", "text_delta"}, {"text", chunk.text}}}});
 }

@@ -36,6 +36,8 @@ class MessagesAnswer final : public Answer {
   std::string ErrorEvents(const Error& error) override;
 
  private:
+  // Keeps the chunk's completion, if it is the last.
+  void End(const StreamChunk& chunk);
   // The message without its content.
   JsonOutput Message() const;
   // The end's reason and stop sequence; null before the end.

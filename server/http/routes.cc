@@ -203,22 +203,9 @@ HttpReply Routes::Generate(const AuthorizedCall& entry, CompletionRequest reques
 
 template <typename OneAnswer>
 HttpReply Routes::GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> chat) const {
-  Result<CompletionRequest> completion = Render(entry, std::move(chat));
+  Result<CompletionRequest> completion = RenderChat(entry.core, std::move(chat));
   if (!completion.ok()) return ErrorResponse(completion.error());
   return Generate<OneAnswer>(entry, std::move(completion).value());
-}
-
-Result<CompletionRequest> Routes::Render(const AuthorizedCall& entry, Result<ChatRequest> chat) {
-  if (!chat.ok()) return chat.error();
-  const auto model = entry.core.models.Find(chat.value().completion.params.model);
-  if (!model.ok()) return model.error();
-  const std::string field = chat.value().completion.prompt_field;
-  Result<CompletionRequest> completion = ToCompletion(std::move(chat).value(), *model.value());
-  if (completion.ok()) return completion;
-  Error error = completion.error();
-  constexpr std::string_view kMessages = "messages";
-  if (error.field.starts_with(kMessages)) error.field.replace(0, kMessages.size(), field);
-  return error;
 }
 
 HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& request) const {
@@ -249,7 +236,7 @@ HttpReply Routes::Message(const AuthorizedCall* entry, const HttpRequest& reques
 
 HttpReply Routes::CountTokens(const AuthorizedCall* entry, const HttpRequest& request) const {
   return WithBody(request, [&](const Json& body) -> HttpReply {
-    const auto rendered = Render(*entry, ParseMessages(body, /*counts=*/true));
+    const auto rendered = RenderChat(entry->core, ParseMessages(body, /*counts=*/true));
     if (!rendered.ok()) return ErrorResponse(rendered.error());
     const size_t tokens = rendered.value().token_ids.back().size();  // the prompt
     return HttpResponse{.body = ToText({{"input_tokens", tokens}})};

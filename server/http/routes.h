@@ -106,8 +106,6 @@ class Routes {
   // The same of a chat, unless it is an error.
   template <typename OneAnswer>
   HttpReply GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> chat) const;
-  // The chat's prompt by the template of its model.
-  static Result<CompletionRequest> Render(const AuthorizedCall& entry, Result<ChatRequest> chat);
 
   const AuthGate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;

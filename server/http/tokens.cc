@@ -83,12 +83,9 @@ std::string LlamaCppText(const TokenizedText& tokenized, bool with_pieces) {
 }
 
 HttpResponse TokenizeMessages(const Json& body, const ServerCore& core) {
-  Result<ChatRequest> chat = ParseChat(body);
-  if (!chat.ok()) return ErrorResponse(chat.error());
-  const auto model = core.models.Find(chat.value().completion.params.model);
-  if (!model.ok()) return ErrorResponse(model.error());
-  const auto completion = ToCompletion(std::move(chat).value(), *model.value());
+  const auto completion = RenderChat(core, ParseChat(body));
   if (!completion.ok()) return ErrorResponse(completion.error());
+  const auto model = core.models.Find(completion.value().params.model);
   return {.body = VllmText(completion.value().token_ids.back(), *model.value())};
 }
 

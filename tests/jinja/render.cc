@@ -1,6 +1,6 @@
 // Renders templates for the comparisons with other implementations. For each line of JSON,
 //   {"template": TEXT, "variables": OBJECT, "own": OBJECT, "now": SECONDS}
-// prints {"text": TEXT, "own": [TEXT...], "steps": N} or {"error": TEXT}. Texts of `own` count as
+// prints {"text": TEXT, "own": [TEXT...]} or {"error": TEXT}. Texts of `own` count as
 // the template's; "own" of the answer has the runs of the template's text.
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -133,8 +133,11 @@ SixBits ScalesAt(Bytes scales, int64_t index) {
           static_cast<float>(scales[index + 4] >> 4 | scales[index] >> 6 << 4)};
 }
 
-void DecodeQ4K(Bytes block, float* numbers) {
-  const Bytes scales = block + 4, nibbles = block + 16;
+// Parts of integers with scales and offsets of six bits. integer(nibble, i, part): the i-th integer
+// of a part, from its nibble.
+template <typename Integer>
+void DecodeParts(Bytes block, Bytes nibbles, float* numbers, Integer integer) {
+  const Bytes scales = block + 4;
   const float scale = HalfAt(block), offset = HalfAt(block + 2);
   for (int64_t part = 0; part < kLarge / kSmall; ++part) {
     const SixBits own = ScalesAt(scales, part);
@@ -142,24 +145,21 @@ void DecodeQ4K(Bytes block, float* numbers) {
     const Bytes source = nibbles + part / 2 * kSmall;
     const int64_t shift = part % 2 * 4;
     for (int64_t i = 0; i < kSmall; ++i) {
-      numbers[part * kSmall + i] = step * static_cast<float>(source[i] >> shift & 0xf) - least;
+      const int number = integer(source[i] >> shift & 0xf, i, part);
+      numbers[part * kSmall + i] = step * static_cast<float>(number) - least;
     }
   }
 }
 
+void DecodeQ4K(Bytes block, float* numbers) {
+  DecodeParts(block, block + 16, numbers, [](int nibble, int64_t, int64_t) { return nibble; });
+}
+
 void DecodeQ5K(Bytes block, float* numbers) {
-  const Bytes scales = block + 4, fifths = block + 16, nibbles = block + 48;
-  const float scale = HalfAt(block), offset = HalfAt(block + 2);
-  for (int64_t part = 0; part < kLarge / kSmall; ++part) {
-    const SixBits own = ScalesAt(scales, part);
-    const float step = scale * own.scale, least = offset * own.offset;
-    const Bytes source = nibbles + part / 2 * kSmall;
-    const int64_t shift = part % 2 * 4;
-    for (int64_t i = 0; i < kSmall; ++i) {
-      const int integer = (source[i] >> shift & 0xf) + (fifths[i] >> part & 1) * 16;
-      numbers[part * kSmall + i] = step * static_cast<float>(integer) - least;
-    }
-  }
+  const Bytes fifths = block + 16;
+  DecodeParts(block, block + 48, numbers, [fifths](int nibble, int64_t i, int64_t part) {
+    return nibble + (fifths[i] >> part & 1) * 16;
+  });
 }
 
 void DecodeQ6K(Bytes block, float* numbers) {

@@ -12,8 +12,6 @@
 namespace triptych::checkpoint {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space in a piece
-
 // The fields used of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec
 // (sentencepiece_model.proto).
 enum ModelField : uint64_t { kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5 };
@@ -119,7 +117,7 @@ class Completion {
 
   void Run() {
     RequireNoUserDefined();
-    vocabulary_.space = kSpace;
+    vocabulary_.space = kMetaspace;
     vocabulary_.adds_space = settings_.adds_space.value_or(specs_.adds_space);
     AddTokens();
     TakeBegin();
@@ -144,8 +142,7 @@ class Completion {
       const auto id = static_cast<size_t>(token.token);
       if (id >= vocabulary_.pieces.size()) {
         vocabulary_.added.push_back(token);
-        vocabulary_.added.back().special =
-            token.special || (token.text != "</s>" && EndsTurns(token.text));
+        vocabulary_.added.back().special = token.special || OnlyEndsTurns(token.text);
       } else if (vocabulary_.pieces[id].text != token.text) {
         notes_.warnings.push_back("the added token " + Quoted(token.text) + " has the id " +
                                   std::to_string(id) + " of a piece of tokenizer.model, " +

@@ -78,8 +78,7 @@ class Parser {
                        .normalized = false};
       token.normalized = fields.Bool("normalized", !token.special);
       fields.RefuseLeftOver();
-      // "</s>" is also an HTML tag. As an end it becomes special later.
-      if (token.text != "</s>" && EndsTurns(token.text)) MakeSpecial(token);
+      if (OnlyEndsTurns(token.text)) MakeSpecial(token);
       if (token.text.empty() || token.text.size() > kMaxAddedTokenBytes) {
         fields.Refuse("content", Quoted(token.text),
                       "allowed: a text of 1 to " + std::to_string(kMaxAddedTokenBytes) + " bytes");

@@ -129,6 +129,8 @@ bool EndsTurns(std::string_view text) {
   return std::find(std::begin(kTurnEnds), std::end(kTurnEnds), text) != std::end(kTurnEnds);
 }
 
+bool OnlyEndsTurns(std::string_view text) { return text != "</s>" && EndsTurns(text); }
+
 std::vector<int32_t> ReadEndTokens(const std::filesystem::path& file, TokenizerNotes& notes) {
   std::optional<JsonFields> fields = ReadFieldsIfThere(file);
   const std::string field = "eos_token_id";

@@ -61,6 +61,9 @@ std::vector<int32_t> ReadEndTokens(const std::filesystem::path& file, TokenizerN
 
 // Whether published models end a text or a turn with a token of this text.
 bool EndsTurns(std::string_view text);
+// The same, except "</s>", which is an HTML tag in some vocabularies: a token of that text is
+// special only where it ends texts.
+bool OnlyEndsTurns(std::string_view text);
 
 }  // namespace triptych::checkpoint
 
