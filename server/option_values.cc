@@ -21,7 +21,6 @@
 namespace triptych::server {
 namespace {
 
-constexpr size_t kMaxModelNameBytes = 128;
 constexpr size_t kMaxHostNameBytes = 253;  // DNS names as text
 
 using Settings = std::map<std::string, std::string>;

@@ -3,6 +3,7 @@
 #ifndef TRIPTYCH_SERVER_OPTION_VALUES_H_
 #define TRIPTYCH_SERVER_OPTION_VALUES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -14,6 +15,8 @@
 #include "server/resources.h"
 
 namespace triptych::server {
+
+inline constexpr size_t kMaxModelNameBytes = 128;
 
 struct ModelOptions {
   std::string name;

@@ -43,7 +43,8 @@ void FuzzOptionValues(std::string_view bytes) {
   Promise(taken == address.has_value(), "an address is taken if it is one");
   Promise(!address || (address->port >= 0 && address->port <= 65535), "a port is one");
   if (const auto model = Parsed([&] { return server::ParseModelOptions(text, kMemoryBytes); })) {
-    Promise(!model->name.empty() && model->name.size() <= 64, "a model has a name");
+    const size_t name_bytes = model->name.size();
+    Promise(name_bytes >= 1 && name_bytes <= server::kMaxModelNameBytes, "a model has a name");
     Promise(!model->kv_cache_bytes || *model->kv_cache_bytes >= 1, "a cache holds something");
   }
 }
