@@ -26,12 +26,16 @@ enum class WeightFormat { kFloat32, kBFloat16, kInt8, kInt4 };
 // Weight formats of one model. Converts implicitly from one format for all weights.
 struct WeightFormats {
   constexpr WeightFormats() = default;
-  constexpr WeightFormats(WeightFormat all) : layers(all), embeddings(all) {}  // NOLINT: implicit
+  constexpr WeightFormats(WeightFormat all) : WeightFormats(all, all) {}  // NOLINT: implicit
   constexpr WeightFormats(WeightFormat layers_in, WeightFormat embeddings_in)
-      : layers(layers_in), embeddings(embeddings_in) {}
+      : WeightFormats(layers_in, embeddings_in, layers_in) {}
+  constexpr WeightFormats(WeightFormat layers_in, WeightFormat embeddings_in,
+                          WeightFormat experts_in)
+      : layers(layers_in), embeddings(embeddings_in), experts(experts_in) {}
 
-  WeightFormat layers = WeightFormat::kFloat32;
+  WeightFormat layers = WeightFormat::kFloat32;      // besides routed experts
   WeightFormat embeddings = WeightFormat::kFloat32;  // the embedding and the output matrix
+  WeightFormat experts = WeightFormat::kFloat32;     // routed experts
 
   bool operator==(const WeightFormats&) const = default;
 };
@@ -161,9 +165,8 @@ constexpr CacheFormat DefaultCacheFormat(TensorFormat format) {
 
 // The format in which to read a checkpoint's tensors, so that weights are rounded only once.
 constexpr TensorFormat TensorsFor(const WeightFormats& formats) {
-  return formats.layers == WeightFormat::kBFloat16 && formats.embeddings == WeightFormat::kBFloat16
-             ? TensorFormat::kBFloat16
-             : TensorFormat::kFloat32;
+  return formats == WeightFormats(WeightFormat::kBFloat16) ? TensorFormat::kBFloat16
+                                                           : TensorFormat::kFloat32;
 }
 
 // Default compute type of serving for such tensors.

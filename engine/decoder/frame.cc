@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
+
 #include "engine/attention/rms_norm.h"
+#include "engine/decoder/experts.h"
 #include "engine/decoder/tensor_specs.h"
 
 namespace triptych {
@@ -20,7 +23,9 @@ DecoderFrame::DecoderFrame(const ModelConfig& config, const Weights& weights, Co
                        .attention_output_norm = FindNorm(weights, AttentionOutputNormName(layer)),
                        .mlp_norm = FindNorm(weights, MlpNormName(layer)),
                        .mlp_output_norm = FindNorm(weights, MlpOutputNormName(layer)),
-                       .mlp = FindMlp(weights, layer)});
+                       .mlp = FindMlp(weights, MlpPrefix(layer)),
+                       .experts = config.HasExperts(layer) ? FindExperts(config, weights, layer)
+                                                           : ExpertsWeights()});
   }
 }
 
@@ -43,6 +48,33 @@ at::Tensor DecoderFrame::Normalize(const NormWeights& norm, const at::Tensor& x)
     }
   }
   return {};
+}
+
+at::Tensor DecoderFrame::Mlp(const Layer& layer, const at::Tensor& x) const {
+  return layer.experts.router.defined() ? Experts(layer.experts, x) : Mlp(layer.mlp, x);
+}
+
+at::Tensor DecoderFrame::Experts(const ExpertsWeights& experts, const at::Tensor& x) const {
+  const at::Tensor rows = x.flatten(0, -2);  // [tokens, D]
+  const ExpertChoice choice = ChooseExperts(config_.experts, experts, rows);
+  at::Tensor sum = at::zeros_like(rows, choice.weights.scalar_type());
+  if (experts.shared.up.defined()) {
+    at::Tensor shared = Mlp(experts.shared, rows).to(sum.scalar_type());
+    if (experts.shared_gate.defined()) {
+      shared = shared * at::sigmoid(at::linear(rows.to(sum.scalar_type()),
+                                               experts.shared_gate.to(sum.scalar_type())));
+    }
+    sum = sum + shared;
+  }
+  for (size_t expert = 0; expert < experts.routed.size(); ++expert) {
+    const at::Tensor chosen = at::nonzero(choice.experts == static_cast<int64_t>(expert));
+    if (chosen.size(0) == 0) continue;
+    const at::Tensor tokens = chosen.select(1, 0), ranks = chosen.select(1, 1);
+    const at::Tensor out = Mlp(experts.routed[expert], rows.index_select(0, tokens));
+    const at::Tensor weight = choice.weights.index({tokens, ranks}).unsqueeze(1);
+    sum = sum.index_add(0, tokens, out.to(sum.scalar_type()) * weight);
+  }
+  return sum.to(x.scalar_type()).view(x.sizes());
 }
 
 at::Tensor DecoderFrame::Mlp(const MlpWeights& mlp, const at::Tensor& x) const {

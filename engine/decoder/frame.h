@@ -39,7 +39,7 @@ class DecoderFrame {
       x = add(x, NormalizeOutput(layer.attention_output_norm, attend(i, normal)));
       const at::Tensor mlp_normal =
           config_.use_parallel_residual ? normal : Normalize(layer.mlp_norm, x).to(compute_dtype_);
-      x = add(x, NormalizeOutput(layer.mlp_output_norm, Mlp(layer.mlp, mlp_normal)));
+      x = add(x, NormalizeOutput(layer.mlp_output_norm, Mlp(layer, mlp_normal)));
     }
     return x;
   }
@@ -58,7 +58,8 @@ class DecoderFrame {
     NormWeights attention_output_norm;
     NormWeights mlp_norm;
     NormWeights mlp_output_norm;
-    MlpWeights mlp;
+    MlpWeights mlp;          // undefined in a layer with experts
+    ExpertsWeights experts;  // undefined without
   };
 
   // x: [..., D] -> [..., D] in x's dtype; x itself if the config has no such norm.
@@ -67,8 +68,10 @@ class DecoderFrame {
   at::Tensor NormalizeOutput(const NormWeights& norm, const at::Tensor& branch) const {
     return norm.weight.defined() ? Normalize(norm, branch.to(residual_dtype_)) : branch;
   }
-  // x: [..., D] in the compute dtype -> [..., D].
+  // In the next three functions, x: [..., D] in the compute dtype -> [..., D].
+  at::Tensor Mlp(const Layer& layer, const at::Tensor& x) const;
   at::Tensor Mlp(const MlpWeights& mlp, const at::Tensor& x) const;
+  at::Tensor Experts(const ExpertsWeights& experts, const at::Tensor& x) const;
 
   ModelConfig config_;
   at::ScalarType compute_dtype_;

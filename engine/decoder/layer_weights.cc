@@ -24,11 +24,22 @@ NormWeights FindNorm(const Weights& weights, const std::string& name) {
   return {.weight = Find(weights, name + ".weight"), .bias = Find(weights, name + ".bias")};
 }
 
-MlpWeights FindMlp(const Weights& weights, int64_t layer) {
-  const std::string mlp = MlpPrefix(layer);
-  return {.gate = FindLinear(weights, mlp + "gate_proj"),
-          .up = FindLinear(weights, mlp + "up_proj"),
-          .down = FindLinear(weights, mlp + "down_proj")};
+MlpWeights FindMlp(const Weights& weights, const std::string& prefix) {
+  return {.gate = FindLinear(weights, prefix + "gate_proj"),
+          .up = FindLinear(weights, prefix + "up_proj"),
+          .down = FindLinear(weights, prefix + "down_proj")};
+}
+
+ExpertsWeights FindExperts(const ModelConfig& config, const Weights& weights, int64_t layer) {
+  ExpertsWeights experts{.router = Find(weights, RouterName(layer)),
+                         .correction_bias = Find(weights, RouterBiasName(layer)),
+                         .routed = {},
+                         .shared = FindMlp(weights, SharedExpertsPrefix(layer)),
+                         .shared_gate = Find(weights, SharedExpertGateName(layer))};
+  for (int64_t expert = 0; expert < config.experts.n_routed_experts; ++expert) {
+    experts.routed.push_back(FindMlp(weights, ExpertPrefix(layer, expert)));
+  }
+  return experts;
 }
 
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/attention/grouped_attention.h"
 #include "engine/attention/latent_attention.h"
@@ -27,11 +28,21 @@ struct MlpWeights {
   Linear down;  // [D, intermediate]
 };
 
+struct ExpertsWeights {
+  at::Tensor router;               // [E, D]; undefined: the layer has no experts
+  at::Tensor correction_bias;      // [E], or undefined
+  std::vector<MlpWeights> routed;  // [E], of the experts that `weights` holds
+  MlpWeights shared;               // undefined without shared experts
+  at::Tensor shared_gate;          // [1, D], or undefined
+};
+
 // Every function below shares the tensors and copies nothing. A tensor that a config does not have
 // is undefined.
 
 NormWeights FindNorm(const Weights& weights, const std::string& name);
-MlpWeights FindMlp(const Weights& weights, int64_t layer);
+// The MLP of a prefix: MlpPrefix, ExpertPrefix or SharedExpertsPrefix.
+MlpWeights FindMlp(const Weights& weights, const std::string& prefix);
+ExpertsWeights FindExperts(const ModelConfig& config, const Weights& weights, int64_t layer);
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
 LatentWeights FindLatent(const Weights& weights, int64_t layer);
 

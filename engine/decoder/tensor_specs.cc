@@ -10,13 +10,20 @@
 namespace triptych {
 namespace {
 
+constexpr const char* kExperts = ".mlp.experts.";
+constexpr const char* kRouter = ".mlp.gate.weight";
+constexpr const char* kSharedExpertGate = ".mlp.shared_expert_gate.weight";
+
 bool IsEmbedding(const TensorSpec& spec) {
   return spec.name == kEmbeddingName || spec.name == kOutputName;
 }
 
-// Whether serving multiplies by it or by a matrix made of it.
+bool IsExpert(const TensorSpec& spec) { return spec.name.find(kExperts) != spec.name.npos; }
+
+// Whether serving multiplies by it, or by a matrix made of it, in the format of weights.
 bool IsMatrix(const TensorSpec& spec) {
-  return spec.shape.size() == 2 && spec.name != kPositionsName;
+  return spec.shape.size() == 2 && spec.name != kPositionsName && !spec.name.ends_with(kRouter) &&
+         !spec.name.ends_with(kSharedExpertGate);
 }
 
 // Collects specs in the order of the forward pass.
@@ -50,13 +57,8 @@ class SpecBuilder {
     AddLinear(attention + "o_proj", width, heads * config_.ValueDim(), config_.OutputBias());
   }
   void AddMlp(int64_t layer) {
-    const std::string mlp = MlpPrefix(layer);
-    const int64_t width = config_.hidden_size, inner = config_.intermediate_size;
-    if (config_.GatesMlp()) {
-      AddLinear(mlp + "gate_proj", inner, width, config_.mlp_bias);
-    }
-    AddLinear(mlp + "up_proj", inner, width, config_.mlp_bias);
-    AddLinear(mlp + "down_proj", width, inner, config_.mlp_bias);
+    if (config_.HasExperts(layer)) return AddExperts(layer);
+    AddMlp(MlpPrefix(layer), config_.intermediate_size);
   }
 
   std::vector<TensorSpec> Take() { return std::move(specs_); }
@@ -65,6 +67,26 @@ class SpecBuilder {
   void AddLinear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
     Add(name + ".weight", {outputs, inputs});
     if (bias) Add(name + ".bias", {outputs});
+  }
+  void AddMlp(const std::string& prefix, int64_t inner) {
+    const int64_t width = config_.hidden_size;
+    if (config_.GatesMlp()) {
+      AddLinear(prefix + "gate_proj", inner, width, config_.mlp_bias);
+    }
+    AddLinear(prefix + "up_proj", inner, width, config_.mlp_bias);
+    AddLinear(prefix + "down_proj", width, inner, config_.mlp_bias);
+  }
+  void AddExperts(int64_t layer) {
+    const ExpertsConfig& experts = config_.experts;
+    const int64_t width = config_.hidden_size, count = experts.n_routed_experts;
+    Add(RouterName(layer), {count, width});
+    if (experts.topk_method == TopkMethod::kNoauxTc) Add(RouterBiasName(layer), {count});
+    for (int64_t expert = 0; expert < count; ++expert) {
+      AddMlp(ExpertPrefix(layer, expert), experts.moe_intermediate_size);
+    }
+    if (experts.shared_expert_intermediate_size == 0) return;
+    AddMlp(SharedExpertsPrefix(layer), experts.shared_expert_intermediate_size);
+    if (experts.shared_expert_gate) Add(SharedExpertGateName(layer), {1, width});
   }
   void AddLatents(const std::string& attention, int64_t rank) {
     AddLinear(attention + "kv_a_proj_with_mqa", rank + config_.qk_rope_head_dim,
@@ -92,6 +114,17 @@ class SpecBuilder {
 
 std::string AttentionPrefix(int64_t layer) { return LayerPrefix(layer) + "self_attn."; }
 std::string MlpPrefix(int64_t layer) { return LayerPrefix(layer) + "mlp."; }
+std::string ExpertPrefix(int64_t layer, int64_t expert) {
+  return MlpPrefix(layer) + "experts." + std::to_string(expert) + '.';
+}
+std::string SharedExpertsPrefix(int64_t layer) { return MlpPrefix(layer) + "shared_experts."; }
+std::string RouterName(int64_t layer) { return MlpPrefix(layer) + "gate.weight"; }
+std::string RouterBiasName(int64_t layer) {
+  return MlpPrefix(layer) + "gate.e_score_correction_bias";
+}
+std::string SharedExpertGateName(int64_t layer) {
+  return MlpPrefix(layer) + "shared_expert_gate.weight";
+}
 
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
   SpecBuilder specs(config);
@@ -124,7 +157,9 @@ int64_t ParameterCount(const ModelConfig& config) {
 int64_t ParameterBytes(const ModelConfig& config, const WeightFormats& formats) {
   int64_t bytes = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const WeightFormat own = IsEmbedding(spec) ? formats.embeddings : formats.layers;
+    const WeightFormat own = IsEmbedding(spec) ? formats.embeddings
+                             : IsExpert(spec)  ? formats.experts
+                                               : formats.layers;
     const int64_t rows = spec.shape.size() == 2 ? spec.shape[0] : 1;
     bytes += WeightBytes(IsInteger(own) && !IsMatrix(spec) ? WeightFormat::kFloat32 : own,
                          spec.shape.back(), rows);

@@ -27,6 +27,15 @@ inline constexpr const char* kPositionsName = "model.embed_positions.weight";
 // "model.layers.N.mlp.".
 std::string AttentionPrefix(int64_t layer);
 std::string MlpPrefix(int64_t layer);
+// Prefixes within MlpPrefix, in a layer with experts: "experts.N." of each expert, and
+// "shared_experts." of the MLP that every token takes.
+std::string ExpertPrefix(int64_t layer, int64_t expert);
+std::string SharedExpertsPrefix(int64_t layer);
+// The router [E, D] of a layer, its correction bias [E], and the gate [1, D] of the shared experts.
+// They are vectors of numbers to every format: no format of integers rounds them.
+std::string RouterName(int64_t layer);
+std::string RouterBiasName(int64_t layer);
+std::string SharedExpertGateName(int64_t layer);
 
 // Every tensor of a model with this config, in the order of the forward pass.
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);

@@ -64,6 +64,28 @@ std::string_view Name(HiddenAct act) {
   return {};
 }
 
+std::string_view Name(ScoringFunc scores) {
+  switch (scores) {
+    case ScoringFunc::kSoftmax:
+      return "softmax";
+    case ScoringFunc::kSigmoid:
+      return "sigmoid";
+  }
+  return {};
+}
+
+std::string_view Name(TopkMethod method) {
+  switch (method) {
+    case TopkMethod::kGreedy:
+      return "greedy";
+    case TopkMethod::kGroupLimitedGreedy:
+      return "group_limited_greedy";
+    case TopkMethod::kNoauxTc:
+      return "noaux_tc";
+  }
+  return {};
+}
+
 std::string_view Name(HeadGrouping grouping) {
   switch (grouping) {
     case HeadGrouping::kModular:

@@ -23,6 +23,12 @@ enum class PositionEmbedding { kLearned, kSinusoidal, kRope, kNone };
 enum class NormKind { kRmsNorm, kLayerNorm };
 enum class MlpKind { kGelu, kSwiglu, kGeglu };
 enum class HiddenAct { kGelu, kGeluExact, kSilu };
+// Scores of a router's logits: over all experts of a token together, or each by itself.
+enum class ScoringFunc { kSoftmax, kSigmoid };
+// Choice of a token's experts by their scores: the best of all; the best of the groups whose best
+// expert is best; or, by score plus correction bias, the best of the groups whose two best experts
+// have the largest sum.
+enum class TopkMethod { kGreedy, kGroupLimitedGreedy, kNoauxTc };
 // The key/value head g that query head h reads: modular, g = h mod G; contiguous, g = h / (H/G).
 // Contiguous checkpoints are permuted to modular at load.
 enum class HeadGrouping { kModular, kContiguous };
@@ -33,6 +39,8 @@ std::string_view Name(PositionEmbedding positions);
 std::string_view Name(NormKind norm);
 std::string_view Name(MlpKind mlp);
 std::string_view Name(HiddenAct act);
+std::string_view Name(ScoringFunc scores);
+std::string_view Name(TopkMethod method);
 std::string_view Name(HeadGrouping grouping);
 
 // A text whose beginning a model was trained on; its end is held out.
@@ -49,6 +57,30 @@ inline constexpr size_t kMaxTrainingTexts = 64;
 struct Quantization {
   WeightFormat format = WeightFormat::kInt8;  // one of integers; "bits": 8 or 4
   bool embeddings = true;                     // the embedding and the output matrix, too
+};
+
+inline constexpr double kLeastScoreSum = 1e-20;
+
+// Mixture of experts in place of the MLP of some layers (engine/definitions.md#experts). Fields of
+// a config.json, by their names there.
+struct ExpertsConfig {
+  int64_t n_routed_experts = 0;       // E; 0: every MLP is dense, and the other fields do not apply
+  int64_t num_experts_per_tok = 0;    // K
+  int64_t moe_intermediate_size = 0;  // width inside an expert
+  // Width inside the MLP that every token takes besides its experts; 0: none.
+  int64_t shared_expert_intermediate_size = 0;
+  bool shared_expert_gate = false;  // multiplies its output by the sigmoid of a product with x
+  ScoringFunc scoring_func = ScoringFunc::kSoftmax;  // softmax, sigmoid
+  TopkMethod topk_method = TopkMethod::kGreedy;      // greedy, group_limited_greedy, noaux_tc
+  // Equal groups of consecutive experts, and those of them that a token chooses from; 1 with
+  // greedy.
+  int64_t n_group = 1;
+  int64_t topk_group = 1;
+  // Divides the scores of a token's experts by their sum plus kLeastScoreSum.
+  bool norm_topk_prob = false;
+  double routed_scaling_factor = 1;  // of the experts' weighted sum
+  // 1 for each layer with experts, 0 for each with a dense MLP; empty: all have experts.
+  std::vector<int64_t> sparse_layers;
 };
 
 // The fields of a config.json of model_type "triptych", by their names there.
@@ -109,7 +141,8 @@ struct ModelConfig {
   // silu with mlp swiglu; gelu (tanh approximation, the default) with mlp gelu or geglu; gelu_exact
   // with mlp gelu.
   HiddenAct hidden_act = HiddenAct::kSilu;
-  bool mlp_bias = false;
+  bool mlp_bias = false;                      // without experts only
+  ExpertsConfig experts;                      // its fields stand beside the others in a config.json
   bool attention_bias = false;                // of q, k and v; under MLA of q
   bool latent_bias = false;                   // MLA only: of kv_a_proj_with_mqa and q_a_proj
   std::optional<bool> attention_output_bias;  // of o; absent: attention_bias
@@ -150,6 +183,10 @@ struct ModelConfig {
   bool RotatesInPart() const { return rotary_dim > 0 || !no_rope_layers.empty(); }
   bool NormsMlpInput() const { return norm_inputs && !use_parallel_residual; }
   bool GatesMlp() const { return mlp != MlpKind::kGelu; }
+  bool HasExperts(int64_t layer) const {
+    return experts.n_routed_experts > 0 &&
+           (experts.sparse_layers.empty() || experts.sparse_layers.at(layer) != 0);
+  }
   double ScoreFactor(int64_t layer) const {
     return scale_attn_by_inverse_layer_idx ? attention_score_factor / static_cast<double>(layer + 1)
                                            : attention_score_factor;

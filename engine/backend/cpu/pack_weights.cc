@@ -117,7 +117,7 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
     layer.mlp_norm = pack_norm(MlpNormName(i));
     {
       const Weights weights = source.Take(MlpPrefix(i));
-      const MlpWeights mlp = FindMlp(weights, i);
+      const MlpWeights mlp = FindMlp(weights, MlpPrefix(i));
       layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
       layer.mlp_down = Pack({mlp.down}, format, pool);
     }

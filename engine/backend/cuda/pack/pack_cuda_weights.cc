@@ -114,7 +114,7 @@ CudaLayerWeights CheckpointCudaWeights::Layer(int64_t index) {
   }
   layer.mlp_norm = TakeNorm(MlpNormName(index));
   const Weights weights = source_.Take(MlpPrefix(index));
-  const MlpWeights mlp = FindMlp(weights, index);
+  const MlpWeights mlp = FindMlp(weights, MlpPrefix(index));
   Join({mlp.gate, mlp.up}, layer.mlp_in, layer.mlp_in_bias);
   Join({mlp.down}, layer.mlp_down, layer.mlp_down_bias);
   return layer;
