@@ -18,8 +18,6 @@ bool IsEmbedding(const TensorSpec& spec) {
   return spec.name == kEmbeddingName || spec.name == kOutputName;
 }
 
-bool IsExpert(const TensorSpec& spec) { return spec.name.find(kExperts) != spec.name.npos; }
-
 // Whether serving multiplies by it, or by a matrix made of it, in the format of weights.
 bool IsMatrix(const TensorSpec& spec) {
   return spec.shape.size() == 2 && spec.name != kPositionsName && !spec.name.ends_with(kRouter) &&
@@ -118,6 +116,7 @@ std::string ExpertPrefix(int64_t layer, int64_t expert) {
   return MlpPrefix(layer) + "experts." + std::to_string(expert) + '.';
 }
 std::string SharedExpertsPrefix(int64_t layer) { return MlpPrefix(layer) + "shared_experts."; }
+bool IsOfExpert(const std::string& name) { return name.find(kExperts) != name.npos; }
 std::string RouterName(int64_t layer) { return MlpPrefix(layer) + "gate.weight"; }
 std::string RouterBiasName(int64_t layer) {
   return MlpPrefix(layer) + "gate.e_score_correction_bias";
@@ -157,9 +156,9 @@ int64_t ParameterCount(const ModelConfig& config) {
 int64_t ParameterBytes(const ModelConfig& config, const WeightFormats& formats) {
   int64_t bytes = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const WeightFormat own = IsEmbedding(spec) ? formats.embeddings
-                             : IsExpert(spec)  ? formats.experts
-                                               : formats.layers;
+    const WeightFormat own = IsEmbedding(spec)       ? formats.embeddings
+                             : IsOfExpert(spec.name) ? formats.experts
+                                                     : formats.layers;
     const int64_t rows = spec.shape.size() == 2 ? spec.shape[0] : 1;
     bytes += WeightBytes(IsInteger(own) && !IsMatrix(spec) ? WeightFormat::kFloat32 : own,
                          spec.shape.back(), rows);

@@ -31,6 +31,8 @@ std::string MlpPrefix(int64_t layer);
 // "shared_experts." of the MLP that every token takes.
 std::string ExpertPrefix(int64_t layer, int64_t expert);
 std::string SharedExpertsPrefix(int64_t layer);
+// Whether a tensor is of a routed expert.
+bool IsOfExpert(const std::string& name);
 // The router [E, D] of a layer, its correction bias [E], and the gate [1, D] of the shared experts.
 // They are vectors of numbers to every format: no format of integers rounds them.
 std::string RouterName(int64_t layer);

@@ -20,6 +20,8 @@ constexpr int64_t kTaskRows = 48;
 // reads weights faster, and those of small layers arrive as soon without it.
 constexpr int64_t kPrefetchBytes = int64_t{1} << 16;
 constexpr int64_t kPrefetchBytesForOneRow = int64_t{1} << 20;
+// Rows whose products take about as long as reading a group's weights from memory.
+constexpr int64_t kRowsOfBytes = 8;
 // Approximate cost of copying one weight, in multiply-adds; packing costs at least as much.
 constexpr int64_t kCopyWork = 16;
 
@@ -65,21 +67,33 @@ struct Cut {
 
 }  // namespace
 
+PackedLinear::PackedLinear(const Shape& shape, WeightFormat format)
+    : shape_(shape), format_(format), packed_(bytes()) {}
+
 PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const std::vector<Rows>& rows,
                            ThreadPool& pool)
-    : shape_(shape), format_(format) {
-  const PackedFormat packed = Packed(format);
-  const int64_t panels = this->panels(), inputs = shape.inputs;
-  const int64_t all_panels = shape.groups * panels;
-  packed_ = LargePages(bytes());
-  auto* const packed_bias = reinterpret_cast<float*>(packed_.data() + all_panels * panel_bytes());
-  pool.ForEach(all_panels, all_panels * kPanel * inputs * kCopyWork, [&](int64_t panel) {
-    const int64_t group = panel / panels, begin = panel % panels * kPanel;
-    const int64_t end = std::min(begin + kPanel, shape.outputs);
+    : PackedLinear(shape, format) {
+  PackGroups({0, shape.groups}, rows, pool);
+}
+
+void PackedLinear::PackGroup(int64_t group, const std::vector<Rows>& rows, ThreadPool& pool) {
+  PackGroups({group, 1}, rows, pool);
+}
+
+void PackedLinear::PackGroups(const Groups& groups, const std::vector<Rows>& rows,
+                              ThreadPool& pool) {
+  const PackedFormat packed = Packed(format_);
+  const int64_t panels = this->panels(), inputs = shape_.inputs, outputs = shape_.outputs;
+  const int64_t first = groups.first * panels, packed_panels = groups.count * panels;
+  auto* const packed_bias =
+      reinterpret_cast<float*>(packed_.data() + shape_.groups * panels * panel_bytes());
+  pool.ForEach(packed_panels, packed_panels * kPanel * inputs * kCopyWork, [&](int64_t i) {
+    const int64_t panel = first + i, begin = panel % panels * kPanel;
+    const int64_t end = std::min(begin + kPanel, outputs);
     std::vector<float> row(inputs);
     for (int64_t n = begin; n < end; ++n) {
       const Rows* together = rows.data();
-      int64_t output = group * shape.outputs + n;  // index in `together`
+      int64_t output = i / panels * outputs + n;  // index in `together`
       for (; output >= together->outputs; ++together) output -= together->outputs;
       VisitElements(together->stored, together->weight, [&](const auto* elements) {
         std::transform(elements + output * inputs, elements + (output + 1) * inputs, row.begin(),
@@ -88,7 +102,7 @@ PackedLinear::PackedLinear(const Shape& shape, WeightFormat format, const std::v
       std::byte* unit = packed_.data() + panel * panel_bytes();
       for (int64_t k = 0; k < inputs; k += packed.inputs, unit += packed.panel_bytes()) {
         const auto count = static_cast<size_t>(std::min(packed.inputs, inputs - k));
-        PackUnit(format, {row.data() + k, count}, n - begin, unit);
+        PackUnit(format_, {row.data() + k, count}, n - begin, unit);
       }
       if (together->bias != nullptr) {
         packed_bias[panel * kPanel + n - begin] = together->bias[output];
@@ -182,6 +196,68 @@ void PackedLinear::Multiply(const Groups& groups, const std::byte* x, const Stri
                      .prefetch = prefetch});
   };
   const int64_t tasks = groups.count * cut.panel_parts * cut.row_parts;
+  if (wanted == 1) {
+    for (int64_t task = 0; task < tasks; ++task) run(task);
+  } else {
+    context.pool.Run(tasks, run);
+  }
+}
+
+void PackedLinear::ApplyRouted(std::span<const RoutedRows> parts, const int64_t* from,
+                               const float* x, float* y, KernelContext& context) const {
+  if (parts.empty()) return;
+  const ProductKernel kernel = KernelFor(format_);
+  const int64_t panels = this->panels(), panel_bytes = this->panel_bytes();
+  const int64_t inputs = shape_.inputs, rows = parts.back().first + parts.back().rows;
+  const int64_t words = units() * kernel.unit_words;
+  // Rows a multiple of 4 KiB apart would all map to the same few cache sets.
+  const int64_t stride = words + (words % 1024 == 0 ? 16 : 0);
+  const Workspace::Scope scope(context.workspace);
+  auto* const prepared = context.workspace.Take<std::byte>(rows * stride * kWordBytes);
+  context.pool.ForEach(rows, rows * inputs, [&](int64_t row) {
+    const float* const source = x + from[row] * inputs;
+    std::byte* const to = prepared + row * stride * kWordBytes;
+    if (kernel.prepare) {
+      kernel.prepare(source, inputs, to);
+    } else {
+      std::memcpy(to, source, inputs * kWordBytes);
+    }
+  });
+
+  const auto* const bias =
+      reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels * panel_bytes);
+  const int64_t wanted = context.pool.TaskCount(rows * panels * kPanel * inputs);
+  const bool prefetch = std::ssize(parts) * panels * panel_bytes >= kPrefetchBytes;
+  // A part costs its weights' bytes and its rows' products.
+  const auto cost = [](const RoutedRows& part) { return kRowsOfBytes + part.rows; };
+  int64_t all = 0;
+  for (const RoutedRows& part : parts) all += cost(part);
+  // The first task of each part.
+  auto* const cuts = context.workspace.Take<int64_t>(std::ssize(parts) + 1);
+  cuts[0] = 0;
+  for (int64_t p = 0; p < std::ssize(parts); ++p) {
+    const int64_t pieces = CeilDiv(wanted * cost(parts[p]), all);
+    cuts[p + 1] = cuts[p] + std::clamp<int64_t>(pieces, 1, CeilDiv(panels, int64_t{4}));
+  }
+  const int64_t tasks = cuts[std::ssize(parts)];
+  const auto run = [&](int64_t task) {
+    const int64_t p = std::upper_bound(cuts, cuts + parts.size(), task) - cuts - 1;
+    const RoutedRows& part = parts[p];
+    const Cut cut(cuts[p + 1] - cuts[p], /*groups=*/1, panels, /*rows=*/1);
+    const int64_t piece = task - cuts[p], panel = cut.first_panel(piece);
+    const int64_t packed_panel = part.group * panels + panel;
+    kernel.multiply(
+        {.x = prepared + part.first * stride * kWordBytes,
+         .weights = packed_.data() + packed_panel * panel_bytes,
+         .bias = bias + packed_panel * kPanel,
+         .y = y + part.first * shape_.outputs + panel * kPanel,
+         .x_stride = stride,
+         .y_stride = shape_.outputs,
+         .rows = part.rows,
+         .units = units(),
+         .outputs = std::min(shape_.outputs, cut.panel_end(piece) * kPanel) - panel * kPanel,
+         .prefetch = prefetch});
+  };
   if (wanted == 1) {
     for (int64_t task = 0; task < tasks; ++task) run(task);
   } else {

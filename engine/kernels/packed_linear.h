@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/base/formats.h"
@@ -22,7 +23,7 @@ namespace triptych::kernels {
 // magnitude is 127 steps (a largest magnitude of 2^-110 or less counts as zero). Sums within such a
 // group are exact.
 //
-// Owns a copy of the weights. Immutable, and therefore thread-safe.
+// Owns a copy of the weights. Immutable once packed, and therefore thread-safe.
 class PackedLinear {
  public:
   // `outputs` and `inputs` are those of one group.
@@ -47,6 +48,12 @@ class PackedLinear {
   PackedLinear(const Shape& shape, WeightFormat format, const std::vector<Rows>& rows,
                ThreadPool& pool);
 
+  // A layer whose groups are packed by PackGroup, each before it is applied.
+  PackedLinear(const Shape& shape, WeightFormat format);
+  // Packs one group as the constructor does.
+  //   rows: in order, `outputs` outputs in all
+  void PackGroup(int64_t group, const std::vector<Rows>& rows, ThreadPool& pool);
+
   const Shape& shape() const { return shape_; }
   WeightFormat format() const { return format_; }
   int64_t bytes() const;  // of the packed weights and biases
@@ -69,6 +76,19 @@ class PackedLinear {
   void ApplyGroup(int64_t group, const float* x, int64_t x_stride, int64_t rows, float* y,
                   int64_t y_stride, KernelContext& context) const;
 
+  // The rows of a y that one group gives: `rows` of them from `first` on.
+  struct RoutedRows {
+    int64_t group;
+    int64_t first;
+    int64_t rows;
+  };
+  // Applies groups to rows of their own, with the same bits as Apply. Row i of y is the product of
+  // row from[i] of x with the group that `parts` has it in.
+  //   parts: of rows in order, each with at least one row   x: [..., inputs]
+  //   from: [rows of y]   y: [rows, outputs], not overlapping x
+  void ApplyRouted(std::span<const RoutedRows> parts, const int64_t* from, const float* x, float* y,
+                   KernelContext& context) const;
+
   // Copies the weights of output outputs[i] to row i of y, in float32: the embedding lookup in a
   // tied output matrix. REQUIRES: one group.
   //   y: [rows, inputs]
@@ -81,6 +101,7 @@ class PackedLinear {
     int64_t count;
   };
 
+  void PackGroups(const Groups& groups, const std::vector<Rows>& rows, ThreadPool& pool);
   // Applies these groups; x and y point at the first one.
   void ApplyGroups(const Groups& groups, const float* x, const Strides& x_strides, int64_t rows,
                    float* y, const Strides& y_strides, KernelContext& context) const;

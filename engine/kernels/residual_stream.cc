@@ -7,6 +7,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
+
+#include "engine/base/ceil_div.h"
 #include "engine/kernels/elements.h"
 #include "engine/kernels/load-inl.h"
 
@@ -37,6 +40,17 @@ void CopyOrAddBFloat16(const uint16_t* x, int64_t count, bool add, float* y) {
   CopyOrAdd(x, count, add, y);
 }
 
+void AddWeighted(const float* x, float weight, int64_t count, float* y) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, weight);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  }
+  for (; i < count; ++i) y[i] += weight * x[i];
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace triptych::kernels
@@ -48,6 +62,7 @@ namespace {
 
 HWY_EXPORT(CopyOrAddFloat);
 HWY_EXPORT(CopyOrAddBFloat16);
+HWY_EXPORT(AddWeighted);
 
 auto Dispatch(const float*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddFloat); }
 auto Dispatch(const uint16_t*) { return HWY_DYNAMIC_DISPATCH(CopyOrAddBFloat16); }
@@ -80,6 +95,21 @@ void Add(const float* x, int64_t count, float* y, KernelContext& context) {
   context.pool.Run(tasks, [&](int64_t task) {
     const int64_t first = count * task / tasks;
     add(x + first, count * (task + 1) / tasks - first, /*add=*/true, y + first);
+  });
+}
+
+void AddWeightedRows(const float* x, const int64_t* to, const float* weights, int64_t rows,
+                     int64_t width, float* y, KernelContext& context) {
+  constexpr int64_t kPart = 64;  // elements; whole vectors, so that all parts' tails are the row's
+  const auto add = HWY_DYNAMIC_DISPATCH(AddWeighted);
+  const int64_t parts = CeilDiv(width, kPart);
+  const int64_t tasks = std::min(parts, context.pool.TaskCount(rows * width));
+  context.pool.Run(tasks, [&](int64_t task) {
+    const int64_t first = parts * task / tasks * kPart;
+    const int64_t end = std::min(parts * (task + 1) / tasks * kPart, width);
+    for (int64_t i = 0; i < rows; ++i) {
+      add(x + i * width + first, weights[i], end - first, y + to[i] * width + first);
+    }
   });
 }
 

@@ -22,6 +22,12 @@ void AddRows(TensorFormat format, const void* table, const int64_t* indices, int
 // y += x, both [count].
 void Add(const float* x, int64_t count, float* y, KernelContext& context);
 
+// Adds weights[i] times row i of x to row to[i] of y, one after another, so that a row of y has the
+// same bits whatever other rows there are.
+//   x: [rows, width]   to, weights: [rows]   y: [..., width]
+void AddWeightedRows(const float* x, const int64_t* to, const float* weights, int64_t rows,
+                     int64_t width, float* y, KernelContext& context);
+
 }  // namespace triptych::kernels
 
 #endif  // TRIPTYCH_ENGINE_KERNELS_RESIDUAL_STREAM_H_

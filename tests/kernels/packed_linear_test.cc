@@ -303,6 +303,74 @@ TEST_P(PackedLinearTest, GroupsAlone) {
   }
 }
 
+// Groups that multiply rows of their own give the bits of ApplyGroup, whatever the other parts are.
+TEST_P(PackedLinearTest, RoutedRows) {
+  for (const PackedLinear::Shape& shape :
+       {PackedLinear::Shape{5, 37, 17}, {3, 200, 1024}, {6, 515, 96}}) {
+    constexpr int64_t kRows = 40;
+    Layer layer(Case{shape, kRows, true}, format_);
+    const auto [groups, outputs, inputs] = shape;
+    // Rows of x, in reverse; the last group has most of them, the second one none.
+    std::vector<PackedLinear::RoutedRows> parts;
+    std::vector<int64_t> from;
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t rows = group == groups - 1 ? kRows : group == 1 ? 0 : group + 1;
+      if (rows > 0) parts.push_back({group, std::ssize(from), rows});
+      for (int64_t row = 0; row < rows; ++row) from.push_back(kRows - 1 - row);
+    }
+    // x: [rows, inputs], the first group's part of the layer's rows
+    std::vector<float> x(kRows * inputs);
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::copy_n(layer.x(row), inputs, &x[row * inputs]);
+    }
+    for (const int threads : {1, 3}) {
+      KernelContext context(threads);
+      std::vector<float> y(std::ssize(from) * outputs + 1, 12345.0f);
+      layer.packed().ApplyRouted(parts, from.data(), x.data(), y.data(), context);
+      EXPECT_EQ(y.back(), 12345.0f);
+      for (const auto& [group, first, rows] : parts) {
+        for (int64_t row = first; row < first + rows; ++row) {
+          std::vector<float> expected(outputs);
+          layer.packed().ApplyGroup(group, &x[from[row] * inputs], inputs, 1, expected.data(),
+                                    outputs, context);
+          const auto begin = y.begin() + row * outputs;
+          ASSERT_EQ(std::vector<float>(begin, begin + outputs), expected)
+              << "group " << group << ", row " << row;
+        }
+      }
+    }
+  }
+}
+
+// A layer that is packed group by group is the layer that is packed at once.
+TEST_P(PackedLinearTest, GroupsPackedOneByOne) {
+  const PackedLinear::Shape shape{3, 37, 65};
+  const auto [groups, outputs, inputs] = shape;
+  std::mt19937_64 generator(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> weight(groups * outputs * inputs), bias(groups * outputs), x(groups * inputs);
+  for (std::vector<float>* numbers : {&weight, &bias, &x}) {
+    for (float& number : *numbers) number = normal(generator);
+  }
+  const auto rows = [&](int64_t group, int64_t first, int64_t count) {
+    const int64_t output = group * outputs + first;
+    return PackedLinear::Rows{.stored = TensorFormat::kFloat32,
+                              .weight = &weight[output * inputs],
+                              .bias = &bias[output],
+                              .outputs = count};
+  };
+  KernelContext context(2);
+  const PackedLinear whole(shape, format_, {rows(0, 0, groups * outputs)}, context.pool);
+  PackedLinear parts(shape, format_);
+  for (int64_t group = groups - 1; group >= 0; --group) {
+    parts.PackGroup(group, {rows(group, 0, 5), rows(group, 5, outputs - 5)}, context.pool);
+  }
+  std::vector<float> expected(groups * outputs), y(groups * outputs);
+  whole.Apply(x.data(), 1, expected.data(), context);
+  parts.Apply(x.data(), 1, y.data(), context);
+  EXPECT_EQ(y, expected);
+}
+
 // Infinity stays too: with integers, every result that an infinite input contributes to is NaN.
 TEST_P(PackedLinearTest, NanStaysInItsRow) {
   for (const float bad :

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -50,6 +51,35 @@ void CheckRows(TensorFormat format) {
 
 TEST_P(ResidualStreamTest, RowsOfAFloat32Table) { CheckRows<float>(TensorFormat::kFloat32); }
 TEST_P(ResidualStreamTest, RowsOfABFloat16Table) { CheckRows<uint16_t>(TensorFormat::kBFloat16); }
+
+// A row has the same bits whatever other rows are added to, and on any number of threads.
+TEST_P(ResidualStreamTest, AddWeightedRows) {
+  const std::vector<int64_t> to = {2, 0, 2, 2, 1};
+  const std::vector<float> weights = {0.5f, -1.25f, 3.0f, 1e-3f, 0.0f};
+  for (const int64_t width : {1, 3, 16, 63, 64, 65, 130, 20001}) {
+    const std::vector<float> x = Table<float>(std::ssize(to) * width);
+    const std::vector<float> start(3 * width, 0.75f);
+    KernelContext one(1);
+    std::vector<float> alone = start;  // row 2, one addition at a time
+    for (const int64_t i : {0, 2, 3}) {
+      AddWeightedRows(&x[i * width], &to[i], &weights[i], 1, width, alone.data(), one);
+    }
+    for (const int threads : {1, 3}) {
+      KernelContext context(threads);
+      std::vector<float> y = start;
+      y.push_back(kGuard);
+      AddWeightedRows(x.data(), to.data(), weights.data(), std::ssize(to), width, y.data(),
+                      context);
+      EXPECT_EQ(y.back(), kGuard);
+      for (int64_t i = 0; i < width; ++i) {
+        const double sum = 0.75 + 0.5 * x[i] + 3.0 * x[2 * width + i] + 1e-3 * x[3 * width + i];
+        ASSERT_NEAR(y[2 * width + i], sum, 1e-6 * (1 + std::abs(sum) + 10));
+        ASSERT_EQ(y[2 * width + i], alone[2 * width + i]);
+        ASSERT_EQ(y[width + i], 0.75f);
+      }
+    }
+  }
+}
 
 TEST_P(ResidualStreamTest, Add) {
   KernelContext context(3);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/kernels/activation.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/residual_stream.h"
 
@@ -51,7 +50,7 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
                             branch);
     AddBranch(layer.attention_output_norm, branch, tokens, normal, x);
     if (config_.NormsMlpInput()) Normalize(layer.mlp_norm, x, tokens, normal);
-    Mlp(layer, config_.norm_inputs ? normal : x, tokens, branch);
+    layer.mlp->Apply(config_.norm_inputs ? normal : x, tokens, branch, context);
     AddBranch(layer.mlp_output_norm, branch, tokens, normal, x);
   }
   float* const wanted = branch;  // [rows, D]
@@ -123,28 +122,6 @@ void CpuModel::AddBranch(const CpuWeights::Norm& norm, const float* branch, int6
                          float* normal, float* x) {
   if (config_.norm_outputs) Normalize(norm, branch, rows, normal);
   kernels::Add(config_.norm_outputs ? normal : branch, rows * config_.hidden_size, x, *context_);
-}
-
-void CpuModel::Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y) {
-  const kernels::Workspace::Scope scope(context_->workspace);
-  const int64_t width = config_.intermediate_size;
-  // [rows, gate, then up]
-  float* const h = context_->workspace.Floats(rows * layer.mlp_in.shape().outputs);
-  layer.mlp_in.Apply(x, rows, h, *context_);
-  float* const gated = config_.GatesMlp() ? context_->workspace.Floats(rows * width) : nullptr;
-  switch (config_.mlp) {
-    case MlpKind::kGelu:
-      config_.hidden_act == HiddenAct::kGeluExact ? kernels::Gelu(h, rows, width, *context_)
-                                                  : kernels::GeluTanh(h, rows, width, *context_);
-      break;
-    case MlpKind::kSwiglu:
-      kernels::GatedSilu(h, rows, width, gated, *context_);
-      break;
-    case MlpKind::kGeglu:
-      kernels::GatedGeluTanh(h, rows, width, gated, *context_);
-      break;
-  }
-  layer.mlp_down.Apply(gated != nullptr ? gated : h, rows, y, *context_);
 }
 
 }  // namespace triptych::cpu

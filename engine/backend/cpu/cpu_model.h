@@ -11,6 +11,7 @@
 #include "engine/backend/cpu/attention_layer.h"
 #include "engine/backend/cpu/cache_memory.h"
 #include "engine/backend/cpu/expanded_prompt.h"
+#include "engine/backend/cpu/mlp_layer.h"
 #include "engine/backend/model_backend.h"
 #include "engine/kernels/context.h"
 #include "engine/kernels/packed_linear.h"
@@ -29,8 +30,7 @@ struct CpuWeights {
     std::unique_ptr<const AttentionLayer> attention;
     Norm attention_output_norm;
     Norm mlp_norm;
-    kernels::PackedLinear mlp_in;  // gated: gate, then up; otherwise up: [.., D]
-    kernels::PackedLinear mlp_down;
+    std::unique_ptr<const MlpLayer> mlp;
     Norm mlp_output_norm;
   };
 
@@ -75,7 +75,6 @@ class CpuModel final : public ModelBackend {
   // Adds branch [rows, D], normed if there is such a norm, to x. `normal`: room for [rows, D].
   void AddBranch(const CpuWeights::Norm& norm, const float* branch, int64_t rows, float* normal,
                  float* x);
-  void Mlp(const CpuWeights::Layer& layer, const float* x, int64_t rows, float* y);
 
   const ModelConfig config_;
   const CpuWeights weights_;

@@ -14,27 +14,42 @@ TensorFormat FormatOf(const at::Tensor& weight) {
   throw std::invalid_argument("weights of this dtype cannot be packed; allowed: float32, bfloat16");
 }
 
-}  // namespace
-
-kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
-                           kernels::ThreadPool& pool) {
+// Layers that read the same input, as rows of one.
+struct StoredLayers {
   std::vector<at::Tensor> kept;  // owns what `rows` points to
   std::vector<kernels::PackedLinear::Rows> rows;
   kernels::PackedLinear::Shape shape;
+};
+
+StoredLayers Stored(const std::vector<Linear>& layers) {
+  StoredLayers stored;
   for (const Linear& layer : layers) {
     if (!layer.defined()) continue;
     const at::Tensor weight = layer.weight.contiguous();
     const at::Tensor bias =
         layer.bias.defined() ? layer.bias.to(at::kFloat).contiguous() : at::Tensor();
-    rows.push_back({.stored = FormatOf(weight),
-                    .weight = weight.data_ptr(),
-                    .bias = bias.defined() ? bias.data_ptr<float>() : nullptr,
-                    .outputs = weight.size(0)});
-    shape.outputs += weight.size(0);
-    shape.inputs = weight.size(1);
-    kept.insert(kept.end(), {weight, bias});
+    stored.rows.push_back({.stored = FormatOf(weight),
+                           .weight = weight.data_ptr(),
+                           .bias = bias.defined() ? bias.data_ptr<float>() : nullptr,
+                           .outputs = weight.size(0)});
+    stored.shape.outputs += weight.size(0);
+    stored.shape.inputs = weight.size(1);
+    stored.kept.insert(stored.kept.end(), {weight, bias});
   }
-  return kernels::PackedLinear(shape, format, rows, pool);
+  return stored;
+}
+
+}  // namespace
+
+kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
+                           kernels::ThreadPool& pool) {
+  const StoredLayers stored = Stored(layers);
+  return kernels::PackedLinear(stored.shape, format, stored.rows, pool);
+}
+
+void PackGroup(const std::vector<Linear>& layers, int64_t group, kernels::ThreadPool& pool,
+               kernels::PackedLinear& packed) {
+  packed.PackGroup(group, Stored(layers).rows, pool);
 }
 
 kernels::PackedLinear PackHeads(const at::Tensor& weight, WeightFormat format,

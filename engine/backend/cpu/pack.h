@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "engine/attention/linear.h"
@@ -17,6 +18,11 @@ namespace triptych::cpu {
 // bfloat16.
 kernels::PackedLinear Pack(const std::vector<Linear>& layers, WeightFormat format,
                            kernels::ThreadPool& pool);
+
+// Packs the same as one group of `packed`, which has their inputs and, together, their outputs.
+// Throws as Pack does.
+void PackGroup(const std::vector<Linear>& layers, int64_t group, kernels::ThreadPool& pool,
+               kernels::PackedLinear& packed);
 
 // Packs one product per head, rounded to the format. Throws as Pack does.
 //   weight: [heads, out, in] float32 or bfloat16

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/cpu/dense_mlp.h"
+#include "engine/backend/cpu/experts_mlp.h"
 #include "engine/backend/cpu/grouped_layer.h"
 #include "engine/backend/cpu/latent_layer.h"
 #include "engine/backend/cpu/pack.h"
@@ -43,6 +47,73 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int
                             .q_norm = ToFloats(weights.q_norm),
                             .k_norm = ToFloats(weights.k_norm),
                             .norm_eps = static_cast<float>(config.norm_eps)});
+}
+
+// The prefix of the tensors that are packed together with a tensor of a layer.
+std::string PartOf(const std::string& name, int64_t layer) {
+  if (name.starts_with(AttentionPrefix(layer))) return AttentionPrefix(layer);
+  if (!IsOfExpert(name)) return MlpPrefix(layer);
+  const size_t index = ExpertPrefix(layer, 0).size() - std::string_view("0.").size();
+  return name.substr(0, name.find('.', index) + 1);
+}
+
+Activation ActivationOf(const ModelConfig& config) { return {config.mlp, config.hidden_act}; }
+
+DenseMlp PackMlp(const ModelConfig& config, const std::string& prefix, WeightSource& source,
+                 WeightFormat format, kernels::ThreadPool& pool) {
+  const Weights weights = source.Take(prefix);
+  const MlpWeights mlp = FindMlp(weights, prefix);
+  return {ActivationOf(config),
+          {.in = Pack({mlp.gate, mlp.up}, format, pool), .down = Pack({mlp.down}, format, pool)}};
+}
+
+kernels::Router RouterOf(const ExpertsConfig& config) {
+  return {.experts = config.n_routed_experts,
+          .choices = config.num_experts_per_tok,
+          .sigmoid = config.scoring_func == ScoringFunc::kSigmoid,
+          .bias = {},
+          .groups = config.n_group,
+          .chosen_groups = config.topk_group,
+          .best_of_group = config.topk_method == TopkMethod::kNoauxTc ? 2 : 1,
+          .normalize = config.norm_topk_prob,
+          .least_sum = static_cast<float>(kLeastScoreSum),
+          .scale = static_cast<float>(config.routed_scaling_factor)};
+}
+
+// Takes one expert at a time.
+std::unique_ptr<const MlpLayer> PackExperts(const ModelConfig& config, int64_t layer,
+                                            WeightSource& source, const WeightFormats& formats,
+                                            kernels::ThreadPool& pool) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t count = experts.n_routed_experts, inner = experts.moe_intermediate_size;
+  const int64_t width = config.hidden_size;
+  const auto pack_row = [&](const std::string& name) {
+    const Weights taken = source.Take(name);
+    return Pack({{taken.at(name), {}}}, WeightFormat::kFloat32, pool);
+  };
+  const Activation activation = ActivationOf(config);
+  ExpertsMlp::Weights packed{
+      .router = RouterOf(experts),
+      .router_matrix = pack_row(RouterName(layer)),
+      .in = kernels::PackedLinear({count, activation.inputs() * inner, width}, formats.experts),
+      .down = kernels::PackedLinear({count, width, inner}, formats.experts),
+      .shared = {},
+      .shared_gate = {}};
+  if (experts.topk_method == TopkMethod::kNoauxTc) {
+    packed.router.bias = ToFloats(source.Take(RouterBiasName(layer)).at(RouterBiasName(layer)));
+  }
+  if (experts.shared_expert_intermediate_size > 0) {
+    packed.shared = PackMlp(config, SharedExpertsPrefix(layer), source, formats.layers, pool);
+    if (experts.shared_expert_gate) packed.shared_gate = pack_row(SharedExpertGateName(layer));
+  }
+  for (int64_t expert = 0; expert < count; ++expert) {
+    const std::string prefix = ExpertPrefix(layer, expert);
+    const Weights weights = source.Take(prefix);
+    const MlpWeights mlp = FindMlp(weights, prefix);
+    PackGroup({mlp.gate, mlp.up}, expert, pool, packed.in);
+    PackGroup({mlp.down}, expert, pool, packed.down);
+  }
+  return std::make_unique<ExpertsMlp>(activation, std::move(packed));
 }
 
 }  // namespace
@@ -115,11 +186,10 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
     }
     layer.attention_output_norm = pack_norm(AttentionOutputNormName(i));
     layer.mlp_norm = pack_norm(MlpNormName(i));
-    {
-      const Weights weights = source.Take(MlpPrefix(i));
-      const MlpWeights mlp = FindMlp(weights, MlpPrefix(i));
-      layer.mlp_in = Pack({mlp.gate, mlp.up}, format, pool);
-      layer.mlp_down = Pack({mlp.down}, format, pool);
+    if (config.HasExperts(i)) {
+      layer.mlp = PackExperts(config, i, source, formats, pool);
+    } else {
+      layer.mlp = std::make_unique<DenseMlp>(PackMlp(config, MlpPrefix(i), source, format, pool));
     }
     layer.mlp_output_norm = pack_norm(MlpOutputNormName(i));
     if (on_layer) on_layer(i + 1);
@@ -146,11 +216,12 @@ int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, T
       of_tokens = std::max(of_tokens, as_read * elements);
       continue;
     }
-    layers += WeightBytes(formats.layers, spec.shape.back(), elements / spec.shape.back());
-    const bool attends = spec.name.starts_with(AttentionPrefix(*layer));
+    const std::string part = PartOf(spec.name, *layer);
+    const bool attends = part == AttentionPrefix(*layer);
     const bool reduced = attends && config.attention == AttentionKind::kMla;
-    parts[attends ? AttentionPrefix(*layer) : MlpPrefix(*layer)] +=
-        (reduced ? kReduced : as_read) * elements;
+    layers += WeightBytes(IsOfExpert(part) ? formats.experts : formats.layers, spec.shape.back(),
+                          elements / spec.shape.back());
+    parts[part] += (reduced ? kReduced : as_read) * elements;
   }
   int64_t most = of_tokens - layers;
   for (const auto& [prefix, bytes] : parts) most = std::max(most, bytes);

@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/step_cost.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,10 @@ namespace {
 
 class StepCounter {
  public:
-  explicit StepCounter(const WeightFormats& formats) : formats_(formats) {}
+  explicit StepCounter(WeightFormat format) : format_(format) {}
 
-  // Call before the embedding and the output matrix are counted.
-  void BeginEmbeddings() { format_ = formats_.embeddings; }
+  // Sets the format of the matrices counted next; first that of the layers.
+  void Use(WeightFormat format) { format_ = format; }
 
   // Counts a matrix that is held, but not read as a whole by every step.
   void Hold(const kernels::PackedLinear::Shape& matrix) {
@@ -37,6 +38,12 @@ class StepCounter {
     cost_.read_bytes += Bytes(matrix);
     cost_.product_flops += 2 * matrix.groups * matrix.outputs * matrix.inputs;
   }
+  // Counts one matrix of each expert; a token multiplies by `choices` of them.
+  void Route(const kernels::PackedLinear::Shape& experts, int64_t choices) {
+    Hold(experts);
+    cost_.expert_bytes += Bytes(experts) / experts.groups;
+    cost_.product_flops += 2 * choices * experts.outputs * experts.inputs;
+  }
   void HoldFloats(int64_t count) {
     cost_.weight_bytes += count * static_cast<int64_t>(sizeof(float));
   }
@@ -51,8 +58,7 @@ class StepCounter {
     return kernels::PackedBytes(format_, matrix.groups, matrix.outputs, matrix.inputs);
   }
 
-  const WeightFormats formats_;
-  WeightFormat format_ = formats_.layers;  // of the matrices counted next
+  WeightFormat format_;
   StepCost cost_;
 };
 
@@ -96,6 +102,27 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
   counter.Attend(kernels::LatentRowLayout(heads, rank, shape.d_rope));
 }
 
+void CountMlp(const ModelConfig& config, int64_t inner, StepCounter& counter) {
+  counter.Multiply({1, (config.GatesMlp() ? 2 : 1) * inner, config.hidden_size});
+  counter.Multiply({1, config.hidden_size, inner});
+}
+
+void CountExperts(const ModelConfig& config, const WeightFormats& formats, StepCounter& counter) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t width = config.hidden_size, inner = experts.moe_intermediate_size;
+  const int64_t count = experts.n_routed_experts, choices = experts.num_experts_per_tok;
+  const int64_t shared = experts.shared_expert_intermediate_size;
+  if (shared > 0) CountMlp(config, shared, counter);
+  counter.Use(formats.experts);
+  counter.Route({count, (config.GatesMlp() ? 2 : 1) * inner, width}, choices);
+  counter.Route({count, width, inner}, choices);
+  counter.Use(WeightFormat::kFloat32);
+  counter.Multiply({1, count, width});
+  if (experts.topk_method == TopkMethod::kNoauxTc) counter.HoldFloats(count);
+  if (experts.shared_expert_gate) counter.Multiply({1, 1, width});
+  counter.Use(formats.layers);
+}
+
 void CountPositions(const ModelConfig& config, StepCounter& counter) {
   const int64_t positions = config.max_position_embeddings;
   switch (config.position_embedding) {
@@ -115,7 +142,7 @@ void CountPositions(const ModelConfig& config, StepCounter& counter) {
 
 StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
                    std::optional<int64_t> expand_from) {
-  StepCounter counter(formats);
+  StepCounter counter(formats.layers);
   const int64_t width = config.hidden_size;
   const int64_t norm = config.norm_bias ? 2 * width : width;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -124,14 +151,16 @@ StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
     } else {
       CountGrouped(config, counter);
     }
-    const int64_t gates = config.GatesMlp() ? 2 : 1;
-    counter.Multiply({1, gates * config.intermediate_size, width});
-    counter.Multiply({1, width, config.intermediate_size});
+    if (config.HasExperts(layer)) {
+      CountExperts(config, formats, counter);
+    } else {
+      CountMlp(config, config.intermediate_size, counter);
+    }
     const int norms = (config.norm_inputs ? 1 : 0) + (config.NormsMlpInput() ? 1 : 0) +
                       (config.norm_outputs ? 2 : 0);
     counter.HoldFloats(norms * norm);
   }
-  counter.BeginEmbeddings();
+  counter.Use(formats.embeddings);
   const int64_t of_layers = counter.cost().product_flops;
   counter.Multiply({1, config.vocab_size, width});
   counter.cost().output_flops = counter.cost().product_flops - of_layers;
@@ -139,6 +168,15 @@ StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
   counter.HoldFloats(norm);
   CountPositions(config, counter);
   return counter.cost();
+}
+
+double ReadBytes(const ModelConfig& config, const StepCost& cost, double tokens) {
+  const auto read = static_cast<double>(cost.read_bytes);
+  const auto experts = static_cast<double>(config.experts.n_routed_experts);
+  if (experts == 0) return read;
+  const double chosen = static_cast<double>(config.experts.num_experts_per_tok) / experts;
+  return read +
+         static_cast<double>(cost.expert_bytes) * experts * (1 - std::pow(1 - chosen, tokens));
 }
 
 }  // namespace triptych::cpu

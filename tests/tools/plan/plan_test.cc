@@ -67,7 +67,7 @@ Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const cpu::CpuWeights::Layer& layer = packed.layers[i];
     bytes.held += layer.attention->weight_bytes();
-    bytes.multiplied += layer.mlp_in.bytes() + layer.mlp_down.bytes();
+    bytes.multiplied += layer.mlp->weight_bytes();
     vectors += floats(layer.attention_norm) + floats(layer.mlp_norm);
     const auto norm = weights.find(AttentionPrefix(i) + "kv_a_layernorm.weight");
     if (norm != weights.end()) vectors += norm->second.numel();
