@@ -142,10 +142,11 @@ const StoredTensor* GgufFile::Find(const std::string& tensor) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-void GgufFile::Read(const std::string& tensor, std::span<std::byte> bytes) const {
+void GgufFile::ReadPart(const std::string& tensor, uint64_t begin,
+                        std::span<std::byte> bytes) const {
   const Placed& placed = tensors_.at(tensor);
-  if (bytes.size() != placed.bytes) throw std::out_of_range(tensor + ": has another size");
-  files_[placed.file]->ReadAt(placed.begin, bytes);
+  CheckPart(tensor, placed, begin, bytes.size());
+  files_[placed.file]->ReadAt(placed.begin + begin, bytes);
 }
 
 }  // namespace triptych::checkpoint

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
+#include "engine/checkpoint/gguf_experts.h"
 #include "engine/checkpoint/tensors/block_formats.h"
 #include "engine/checkpoint/tensors/decoded_tensors.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
@@ -22,6 +23,8 @@ constexpr const char* kArchitecture = "general.architecture";
 constexpr const char* kEmbedding = "token_embd.weight";
 constexpr const char* kOutput = "output.weight";
 constexpr const char* kFactors = "rope_freqs.weight";
+constexpr const char* kShortFactors = "rope_factors_short.weight";
+constexpr const char* kLongFactors = "rope_factors_long.weight";
 // Keys after "ARCHITECTURE." whose value must be the width of a head.
 constexpr const char* kHeadWidths[] = {"rope.dimension_count", "attention.value_length"};
 
@@ -37,8 +40,9 @@ constexpr SameField kRotaryFields[] = {{"block_count", "num_hidden_layers"},
                                        {"embedding_length", "hidden_size"},
                                        {"feed_forward_length", "intermediate_size"},
                                        {"attention.head_count", "num_attention_heads"},
-                                       {"attention.key_length", "head_dim", false},
                                        {"rope.freq_base", "rope_theta", false}};
+// Without latent attention.
+constexpr SameField kHeadFields[] = {{"attention.key_length", "head_dim", false}};
 constexpr SameField kLlamaFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}};
 constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                         {"attention.scale", "attention_multiplier"},
@@ -61,16 +65,24 @@ struct Architecture {
   // Converters to GGUF permute the rows of queries and keys: rotary pairs are (2i, 2i + 1), unlike
   // in the published files.
   bool interleaves = false;
-  const char* bias = "attention_bias";  // the family's field
+  const char* bias = "attention_bias";   // the family's field
+  const char* experts_family = nullptr;  // the family of a file with experts; null: none has them
+  bool latent = false;                   // attention
 };
 constexpr Architecture kArchitectures[] = {
-    {"llama", kLlamaFields, "llama", true, true},
+    {"llama", kLlamaFields, "llama", true, true, "attention_bias", "mixtral"},
     {"qwen2", kLlamaFields, "qwen2"},
+    {"qwen2moe", kLlamaFields, "qwen2_moe", true, false, "qkv_bias", "qwen2_moe"},
     {"qwen3", kLlamaFields, "qwen3"},
+    {"qwen3moe", kLlamaFields, "qwen3_moe", true, false, "attention_bias", "qwen3_moe"},
+    {"deepseek2", kLlamaFields, "deepseek_v2", true, false, "attention_bias", nullptr, true},
+    {"minicpm3", kLlamaFields, "minicpm3", true, false, "attention_bias", nullptr, true},
     {"command-r", kCohereFields, "cohere"},
     {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
     {"granite", kGraniteFields, "granite", true, true},
+    {"granitemoe", kGraniteFields, "granitemoe", true, true, "attention_bias", "granitemoe"},
     {"olmo2", kLlamaFields, "olmo2"},
+    {"olmoe", kLlamaFields, "olmoe", true, false, "attention_bias", "olmoe"},
     {"smollm3", kLlamaFields, "smollm3", true, true},
     {"starcoder2", kStarcoder2Fields, "starcoder2", true, false, "use_bias"},
     {"gpt2", kGpt2Fields, "gpt2", false}};
@@ -117,28 +129,34 @@ WeightFormat NearestFormat(const std::string& dtype) {
   return blocks->bits <= 4 ? WeightFormat::kInt4 : WeightFormat::kInt8;
 }
 
+WeightFormat MostOf(const std::map<WeightFormat, int64_t>& weights) {
+  return std::max_element(weights.begin(), weights.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
 // The formats nearest to those of a file's matrices, if some are in blocks of integers. All layers
-// are served in one format: that of most of their weights. The embedding and the output matrix have
-// the wider of theirs.
+// are served in one format: that of most of their weights. So are all experts, which are matrices
+// of tensors with three dimensions. The embedding and the output matrix have the wider of theirs.
 std::optional<WeightFormats> NearestFormats(const GgufFile& file) {
-  std::map<WeightFormat, int64_t> weights;  // of layers
+  std::map<WeightFormat, int64_t> weights, experts;
   std::optional<WeightFormat> embeddings;
   for (const std::string& name : file.TensorNames()) {
     const StoredTensor& stored = *file.Find(name);
-    if (stored.shape.size() != 2) continue;
     const WeightFormat format = NearestFormat(stored.dtype);
+    if (name.find("_exps.") != name.npos) experts[format] += static_cast<int64_t>(stored.bytes);
+    if (stored.shape.size() != 2) continue;
     if (name.starts_with("blk.")) weights[format] += stored.shape[0] * stored.shape[1];
     if (name == kEmbedding || name == kOutput) {
       embeddings = std::min(embeddings.value_or(format), format);  // wider formats are first
     }
   }
   if (weights.empty() || !embeddings) return std::nullopt;
-  const WeightFormats nearest = {
-      std::max_element(weights.begin(), weights.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; })
-          ->first,
-      *embeddings};
-  if (!IsInteger(nearest.layers) && !IsInteger(nearest.embeddings)) return std::nullopt;
+  const WeightFormat layers = MostOf(weights);
+  const WeightFormats nearest = {layers, *embeddings, experts.empty() ? layers : MostOf(experts)};
+  if (!IsInteger(nearest.layers) && !IsInteger(nearest.embeddings) && !IsInteger(nearest.experts)) {
+    return std::nullopt;
+  }
   return nearest;
 }
 
@@ -167,19 +185,23 @@ Json TakeScaling(JsonFields& keys, const std::string& prefix) {
   Json yarn = {{"rope_type", type}, {"factor", factor}};
   const std::string original = scaling + "original_context_length";
   if (keys.Has(original)) yarn["original_max_position_embeddings"] = keys.Take(original, nullptr);
+  for (const char* beta : {"beta_fast", "beta_slow"}) {
+    const std::string key = scaling + "yarn_" + beta;
+    if (keys.Has(key)) yarn[beta] = keys.Take(key, nullptr);
+  }
   return yarn;
 }
 
-// The divisors of the frequencies of rotary pairs, from tensor kFactors. REQUIRES: it is there.
-std::vector<float> ReadFactors(const GgufFile& file, int64_t pairs) {
-  const StoredTensor& stored = *file.Find(kFactors);
-  const std::string where = file.name() + ": tensor " + kFactors;
+// The divisors of the frequencies of rotary pairs, from a tensor. REQUIRES: it is there.
+std::vector<float> ReadFactors(const GgufFile& file, const char* tensor, int64_t pairs) {
+  const StoredTensor& stored = *file.Find(tensor);
+  const std::string where = file.name() + ": tensor " + tensor;
   if (stored.dtype != "F32" || stored.shape != std::vector<int64_t>{pairs}) {
     throw LoadError(where + " is " + stored.dtype + " of shape " + ShapeText(stored.shape) +
                     "; allowed: F32 of shape [" + std::to_string(pairs) + "]");
   }
   std::vector<float> factors(static_cast<size_t>(pairs));
-  file.Read(kFactors, std::as_writable_bytes(std::span(factors)));
+  file.Read(tensor, std::as_writable_bytes(std::span(factors)));
   for (const float factor : factors) {
     if (!(factor >= 1e-6F && factor <= 1e6F)) {
       throw LoadError(where + " holds " + std::to_string(factor) +
@@ -191,9 +213,18 @@ std::vector<float> ReadFactors(const GgufFile& file, int64_t pairs) {
 
 void TakeFactors(const GgufFile& file, ModelConfig& config) {
   if (file.Find(kFactors) == nullptr || config.RotaryDim() == 0) return;
-  const std::vector<float> factors = ReadFactors(file, config.RotaryDim() / 2);
+  const std::vector<float> factors = ReadFactors(file, kFactors, config.RotaryDim() / 2);
   config.rope_factors.resize(factors.size(), 1.0);
   for (size_t i = 0; i < factors.size(); ++i) config.rope_factors[i] *= factors[i];
+}
+
+// Both lists of factors become longrope. REQUIRES: config has qk_rope_head_dim.
+void TakeLongFactors(const GgufFile& file, Json& config) {
+  if (file.Find(kShortFactors) == nullptr || file.Find(kLongFactors) == nullptr) return;
+  const int64_t pairs = config["qk_rope_head_dim"].get<int64_t>() / 2;
+  config["rope_scaling"] = {{"rope_type", "longrope"},
+                            {"short_factor", ReadFactors(file, kShortFactors, pairs)},
+                            {"long_factor", ReadFactors(file, kLongFactors, pairs)}};
 }
 
 using OwnName = std::pair<const char*, const char*>;  // in GGUF, in the engine
@@ -205,6 +236,9 @@ constexpr OwnName kLayerNames[] = {
     {"attn_norm", "input_layernorm"},       {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},         {"attn_v", "self_attn.v_proj"},
     {"attn_q_norm", "self_attn.q_norm"},    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_q_a", "self_attn.q_a_proj"},     {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},     {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},   {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
     {"attn_output", "self_attn.o_proj"},    {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},          {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},          {"post_attention_norm", "post_self_attn_layernorm"},
@@ -217,7 +251,8 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   const Architecture& architecture = ArchitectureOf(file);
   const std::string prefix = std::string(architecture.name) + ".";
   JsonFields keys(KeysOf(file.metadata(), prefix), file.name());
-  Json config = {{"model_type", architecture.family},
+  const bool experts = architecture.experts_family != nullptr && HasGgufExperts(file, prefix);
+  Json config = {{"model_type", experts ? architecture.experts_family : architecture.family},
                  {"vocab_size", RowsOf(file, kEmbedding)},
                  {"tie_word_embeddings", file.Find(kOutput) == nullptr},
                  {"torch_dtype", DtypeOf(file)}};
@@ -231,17 +266,26 @@ JsonFields GgufConfigFields(const GgufFile& file) {
     }
   };
   if (architecture.rotates) take(kRotaryFields);
+  if (architecture.rotates && !architecture.latent) take(kHeadFields);
   take(architecture.fields);
   const std::string groups = prefix + "attention.head_count_kv";
   if (architecture.rotates) {
-    names.emplace("num_key_value_heads", groups);
-    config["num_key_value_heads"] = keys.Take(groups, config["num_attention_heads"]);
+    if (!architecture.latent) {
+      names.emplace("num_key_value_heads", groups);
+      config["num_key_value_heads"] = keys.Take(groups, config["num_attention_heads"]);
+    }
     // In other architectures this is a note about training; here false means no rotation.
-    if (architecture.name == std::string_view("granite")) {
+    if (std::string_view(architecture.name).starts_with("granite")) {
       keys.Only(prefix + "rope.scaling.finetuned", true);
     }
     if (Json scaling = TakeScaling(keys, prefix); !scaling.is_null()) {
       config["rope_scaling"] = std::move(scaling);
+    }
+    if (architecture.latent) {
+      TakeGgufLatents(file, keys, prefix, config, names);
+      TakeLongFactors(file, config);
+    } else if (experts) {
+      TakeGgufExperts(keys, prefix, config, names);
     }
     config[architecture.bias] =
         HasLayerTensor(file, "attn_q.bias") || HasLayerTensor(file, "attn_qkv.bias");
@@ -253,7 +297,7 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   }
   // The window of the published models, which their GGUF files do not have.
   if (architecture.name == std::string_view("starcoder2")) config["sliding_window"] = 4096;
-  for (const char* experts : {"expert_count", "expert_used_count"}) keys.Only(prefix + experts, 0);
+  for (const char* count : {"expert_count", "expert_used_count"}) keys.Only(prefix + count, 0);
   // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);
   for (const char* known : {"vocab_size", "tensor_data_layout"}) keys.Ignore(prefix + known);
@@ -269,7 +313,9 @@ PublishedConfig ReadGgufConfig(const GgufFile& file) {
   for (const char* width : kHeadWidths) {
     const std::string key = std::string(architecture.name) + "." + width;
     const auto found = file.metadata().find(key);
-    if (found == file.metadata().end() || *found == config.head_dim) continue;
+    if (architecture.latent || found == file.metadata().end() || *found == config.head_dim) {
+      continue;
+    }
     throw LoadError(file.name() + ": " + key + " is " + ShownJson(*found) +
                     "; supported: " + std::to_string(config.head_dim) + ", the width of a head");
   }
@@ -301,6 +347,7 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       for (const auto& [here, there] : kLayerNames) {
         origins[to + there + part] = {.tensor = from + here + part};
       }
+      if (config.HasExperts(layer)) AddGgufExperts(*file, config, from, to, origins);
       const std::string fused = from + kFused + part;
       if (file->Find(fused) == nullptr) continue;
       int64_t first = 0;
@@ -315,8 +362,13 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       }
     }
   }
-  return std::make_unique<const MappedTensors>(
-      DecodeBlockTensors(std::move(file)), std::move(origins), std::vector<std::string>{kFactors});
+  std::vector<std::string> left_out{kFactors};
+  std::shared_ptr<const TensorSource> numbers = DecodeBlockTensors(std::move(file));
+  if (config.attention == AttentionKind::kMla) {
+    left_out.insert(left_out.end(), {kShortFactors, kLongFactors});
+    numbers = JoinGgufLatents(std::move(numbers), config);
+  }
+  return std::make_unique<const MappedTensors>(std::move(numbers), std::move(origins), left_out);
 }
 
 std::optional<std::string> GgufChatTemplate(const GgufFile& file, const std::string& name) {

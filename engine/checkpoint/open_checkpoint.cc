@@ -67,6 +67,10 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
   std::shared_ptr<const TensorSource> tensors = OpenTensors(checkpoint);
   if (published.quantization) {
+    if (published.config.experts.n_routed_experts > 0) {
+      published.config.served_formats =
+          NearestFormats(*tensors, *published.quantization, published.config);
+    }
     tensors = DecodeMatrices(std::move(tensors), *published.quantization, published.config);
   }
   TensorMap map = published.family->tensors(published.config, *tensors);
@@ -81,6 +85,7 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
                               " differs from the embedding in dtype or values, and is the output "
                               "matrix, although tie_word_embeddings is true");
   }
+  opened.warnings.insert(opened.warnings.end(), map.notes.begin(), map.notes.end());
   opened.tensors = std::make_shared<const MappedTensors>(std::move(tensors), std::move(map.origins),
                                                          map.left_out);
   return opened;
@@ -88,7 +93,12 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
 
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
   if (IsGgufFile(checkpoint)) return ReadGgufConfig(GgufFile(checkpoint)).config;
-  return ReadModelConfig(checkpoint / kConfigFile);
+  PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
+  if (published.quantization && published.config.experts.n_routed_experts > 0) {
+    published.config.served_formats =
+        NearestFormats(*OpenTensors(checkpoint), *published.quantization, published.config);
+  }
+  return std::move(published.config);
 }
 
 std::vector<std::filesystem::path> CheckpointFiles(const std::filesystem::path& checkpoint) {

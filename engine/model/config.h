@@ -142,7 +142,7 @@ struct ModelConfig {
   // with mlp gelu.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;                      // without experts only
-  ExpertsConfig experts;                      // its fields stand beside the others in a config.json
+  ExpertsConfig experts;                      // its fields stand next to the others in a config.json
   bool attention_bias = false;                // of q, k and v; under MLA of q
   bool latent_bias = false;                   // MLA only: of kv_a_proj_with_mqa and q_a_proj
   std::optional<bool> attention_output_bias;  // of o; absent: attention_bias

@@ -123,6 +123,27 @@ class Validator {
     }
   }
 
+  void Experts() const {
+    const ExpertsConfig& experts = config_.experts;
+    const int64_t count = experts.n_routed_experts;
+    if (count == 0) return;
+    In(config_limits::kExperts, "n_routed_experts", count);
+    In(config_limits::kWidth, "moe_intermediate_size", experts.moe_intermediate_size);
+    In(config_limits::kOptionalWidth, "shared_expert_intermediate_size",
+       experts.shared_expert_intermediate_size);
+    Require(!experts.shared_expert_gate || experts.shared_expert_intermediate_size > 0,
+            "shared_expert_gate", "true", "allowed only with shared_expert_intermediate_size");
+    ExpertGroups(experts);
+    In(config_limits::kFactor, "routed_scaling_factor", experts.routed_scaling_factor);
+    Require(!config_.mlp_bias, "mlp_bias", "true", "allowed only without experts");
+    SparseLayers(experts.sparse_layers);
+    int64_t layers = 0;
+    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) layers += config_.HasExperts(i) ? 1 : 0;
+    const int64_t most = config_limits::kAllExperts / std::max<int64_t>(layers, 1);
+    Require(count <= most, "n_routed_experts", Shown(count),
+            "in " + Shown(layers) + " layers allowed: at most " + Shown(most));
+  }
+
   void TrainingTexts() const {
     const std::vector<TrainingText>& texts = config_.training_texts;
     Require(texts.size() <= kMaxTrainingTexts, "training_texts",
@@ -155,6 +176,33 @@ class Validator {
     }
   }
 
+  void ExpertGroups(const ExpertsConfig& experts) const {
+    const int64_t count = experts.n_routed_experts, groups = experts.n_group;
+    const int64_t chosen = experts.num_experts_per_tok;
+    const bool greedy = experts.topk_method == TopkMethod::kGreedy;
+    const std::string of_count = NameOf("n_routed_experts") + " = " + Shown(count);
+    In(Range<int64_t>{1, greedy ? 1 : count}, "n_group", groups);
+    Require(count % groups == 0, "n_group", Shown(groups), "it must divide " + of_count);
+    In(Range<int64_t>{1, groups}, "topk_group", experts.topk_group);
+    const int64_t among = count / groups * experts.topk_group;
+    Require(chosen >= 1 && chosen <= among, "num_experts_per_tok", Shown(chosen),
+            "allowed: from 1 to the experts that a token chooses from, " + Shown(among) + " of " +
+                of_count);
+  }
+
+  void SparseLayers(const std::vector<int64_t>& flags) const {
+    if (flags.empty()) return;
+    const int64_t layers = config_.num_hidden_layers;
+    if (std::ssize(flags) != layers || !std::all_of(flags.begin(), flags.end(), IsFlag) ||
+        std::find(flags.begin(), flags.end(), 1) == flags.end()) {
+      Refuse("sparse_layers", ShownJson(flags),
+             "allowed: 0 or 1 for each of " + NameOf("num_hidden_layers") + " = " + Shown(layers) +
+                 ", 1 for at least one");
+    }
+  }
+
+  static bool IsFlag(int64_t flag) { return flag == 0 || flag == 1; }
+
   // `allowed`: whether only some elements or some layers may rotate.
   void PartsThatRotate(bool allowed) const {
     constexpr const char* kOnly = "allowed only with rotary positions, not with attention \"mla\"";
@@ -165,9 +213,8 @@ class Validator {
             "allowed: an even number from 0 to head_dim = " + Shown(config_.head_dim));
     const std::vector<int64_t>& rotates = config_.no_rope_layers;
     if (rotates.empty()) return;
-    const auto is_flag = [](int64_t flag) { return flag == 0 || flag == 1; };
     if (!allowed) Refuse("no_rope_layers", ShownJson(rotates), kOnly);
-    if (std::ssize(rotates) != layers || !std::all_of(rotates.begin(), rotates.end(), is_flag)) {
+    if (std::ssize(rotates) != layers || !std::all_of(rotates.begin(), rotates.end(), IsFlag)) {
       Refuse("no_rope_layers", ShownJson(rotates),
              "allowed: 0 or 1 for each of " + NameOf("num_hidden_layers") + " = " + Shown(layers));
     }
@@ -245,6 +292,7 @@ void Validate(const ModelConfig& config, const ConfigOrigin& origin) {
   validator.Latents();
   validator.Positions();
   validator.Blocks();
+  validator.Experts();
   validator.TrainingTexts();
 }
 

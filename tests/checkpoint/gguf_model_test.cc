@@ -499,8 +499,9 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
 
 TEST_F(GgufModelTest, RefusesOtherArchitectures) {
   const std::string supported =
-      "; supported: \"llama\", \"qwen2\", \"qwen3\", \"command-r\", \"gemma\", \"granite\", "
-      "\"olmo2\", \"smollm3\", \"starcoder2\", \"gpt2\"";
+      "; supported: \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\", \"deepseek2\", "
+      "\"minicpm3\", \"command-r\", \"gemma\", \"granite\", \"granitemoe\", \"olmo2\", \"olmoe\", "
+      "\"smollm3\", \"starcoder2\", \"gpt2\"";
   EXPECT_EQ(Refusal(Model("mamba")), "general.architecture is \"mamba\"" + supported);
   WriteFile(path_, GgufBuilder().Bytes());
   try {
@@ -545,7 +546,7 @@ TEST_F(GgufModelTest, RefusesKeysThatAreNotKnown) {
     model.Add(key, value);
     return Refusal(model);
   };
-  EXPECT_EQ(with("expert_count", uint32_t{8}), "llama.expert_count is 8; supported: 0");
+  EXPECT_EQ(with("expert_used_count", uint32_t{8}), "llama.expert_used_count is 8; supported: 0");
   EXPECT_EQ(with("attention.sliding_window", uint32_t{16}),
             "llama.attention.sliding_window is not a field that is known (value 16); supported: "
             "without it");

@@ -57,6 +57,24 @@ void WritePositions(const ModelConfig& config, OrderedJson& json) {
   if (!config.no_rope_layers.empty()) json["no_rope_layers"] = config.no_rope_layers;
 }
 
+void WriteExperts(const ExpertsConfig& experts, OrderedJson& json) {
+  if (experts.n_routed_experts == 0) return;
+  json["n_routed_experts"] = experts.n_routed_experts;
+  json["num_experts_per_tok"] = experts.num_experts_per_tok;
+  json["moe_intermediate_size"] = experts.moe_intermediate_size;
+  if (experts.shared_expert_intermediate_size > 0) {
+    json["shared_expert_intermediate_size"] = experts.shared_expert_intermediate_size;
+  }
+  if (experts.shared_expert_gate) json["shared_expert_gate"] = true;
+  json["scoring_func"] = Name(experts.scoring_func);
+  json["topk_method"] = Name(experts.topk_method);
+  if (experts.n_group != 1) json["n_group"] = experts.n_group;
+  if (experts.topk_group != 1) json["topk_group"] = experts.topk_group;
+  json["norm_topk_prob"] = experts.norm_topk_prob;
+  json["routed_scaling_factor"] = experts.routed_scaling_factor;
+  if (!experts.sparse_layers.empty()) json["sparse_layers"] = experts.sparse_layers;
+}
+
 }  // namespace
 
 PublishedConfig TakePublishedConfig(JsonFields& fields) {
@@ -124,6 +142,7 @@ std::string ToJson(const ModelConfig& config) {
   json["mlp"] = Name(config.mlp);
   json["hidden_act"] = Name(config.hidden_act);
   json["mlp_bias"] = config.mlp_bias;
+  WriteExperts(config.experts, json);
   json["attention_bias"] = config.attention_bias;
   if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
   if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;

@@ -24,7 +24,8 @@ inline constexpr const char* kWindowOrigin = "its sliding window";
 struct TensorMap {
   // By the names of ExpectedTensors. Tensors that are not in the map have these names already.
   std::map<std::string, TensorOrigin> origins;
-  std::vector<std::string> left_out;  // published tensors that no model needs
+  std::vector<std::string> left_out;    // published tensors that no model needs
+  std::vector<std::string> notes = {};  // about them, one line each, for the log
 };
 
 // A field of ModelConfig and its name in a family's config.json, or what it is computed from.

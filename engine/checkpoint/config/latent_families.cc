@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/config/expert_fields.h"
 #include "engine/checkpoint/config/published_fields.h"
 #include "engine/checkpoint/config/rope_scaling.h"
 #include "engine/model/tensor_names.h"
@@ -14,25 +15,6 @@ namespace {
 
 constexpr Range<double> kDepth{1e-3, config_limits::kFactor.high};  // a divisor
 constexpr Range<double> kBaseWidth{0, 1 << 20, /*above_low=*/true};
-constexpr Range<int64_t> kCount{0, 1 << 20};
-
-// Fields of mixtures of experts: without effect in a model whose layers are all dense.
-constexpr const char* kOfExperts[] = {
-    "aux_loss_alpha",
-    "ep_size",
-    "moe_intermediate_size",
-    "moe_layer_freq",
-    "n_group",
-    "n_shared_experts",
-    "norm_topk_prob",
-    "num_experts_per_tok",
-    "routed_scaling_factor",
-    "scoring_func",
-    "seq_aux",
-    "topk_group",
-    "topk_method",
-};
-
 // Every field except the norm's epsilon, positions and the head.
 ModelConfig TakeLatentCommon(JsonFields& fields) {
   const bool has_query_rank = fields.Has("q_lora_rank");  // null: none
@@ -61,26 +43,15 @@ ModelConfig TakeLatentCommon(JsonFields& fields) {
   return config;
 }
 
-// Every field except the order of rotary pairs.
-ModelConfig TakeDeepseek(JsonFields& fields) {
+// Every field except the order of rotary pairs and the head.
+ModelConfig TakeDeepseek(JsonFields& fields, DeepseekRouter router) {
   ModelConfig config = TakeLatentCommon(fields);
-  const int64_t experts = fields.Int("n_routed_experts", kCount, 0);
-  const int64_t dense = fields.Int("first_k_dense_replace", kCount, 0);
-  if (experts > 0 && dense < config.num_hidden_layers) {
-    fields.Refuse("n_routed_experts", std::to_string(experts),
-                  "supported: none, or first_k_dense_replace of at least num_hidden_layers = " +
-                      std::to_string(config.num_hidden_layers));
-  }
-  for (const char* field : kOfExperts) fields.Ignore(field);
+  TakeDeepseekExperts(fields, router, config);
   // Derived from other fields.
-  for (const char* field : {"head_dim", "num_nextn_predict_layers", "qk_head_dim"}) {
-    fields.Ignore(field);
-  }
+  for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
   config.v_head_dim = fields.Int("v_head_dim", config_limits::kWidth);
   config.norm_eps = fields.Number("rms_norm_eps", config_limits::kEpsilon, 1e-6);
-  config.rope_interleave = true;
   TakeLatentRope(fields, config);
-  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   return config;
 }
 
@@ -88,13 +59,24 @@ ModelConfig TakeDeepseek(JsonFields& fields) {
 
 ModelConfig ParseDeepseekV2Config(JsonFields& fields) {
   fields.Ignore("rope_interleave");  // not read: pairs are interleaved
-  return TakeDeepseek(fields);
+  ModelConfig config = TakeDeepseek(fields, DeepseekRouter::kSoftmax);
+  config.rope_interleave = true;
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  return config;
 }
 
 ModelConfig ParseDeepseekV3Config(JsonFields& fields) {
-  const bool interleave = fields.Bool("rope_interleave", true);
-  ModelConfig config = TakeDeepseek(fields);
-  config.rope_interleave = interleave;
+  ModelConfig config = TakeDeepseek(fields, DeepseekRouter::kNoauxTc);
+  config.rope_interleave = fields.Bool("rope_interleave", true);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
+  return config;
+}
+
+ModelConfig ParseYoutuConfig(JsonFields& fields) {
+  fields.Ignore("embedding_initializer_range");  // of training
+  ModelConfig config = TakeDeepseek(fields, DeepseekRouter::kNoauxTc);
+  config.rope_interleave = fields.Bool("rope_interleave", true);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", true);
   return config;
 }
 
@@ -128,13 +110,18 @@ TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published
   TensorMap map{.origins = {}, .left_out = TensorsBeside(config)};
   // Layers beyond the last predict further tokens; each of them has a tensor eh_proj.
   const std::vector<std::string> names = published.TensorNames();
-  for (int64_t layer = config.num_hidden_layers;; ++layer) {
-    const std::string prefix = LayerPrefix(layer);
-    if (published.Find(prefix + "eh_proj.weight") == nullptr) return map;
+  int64_t layer = config.num_hidden_layers;
+  for (; published.Find(LayerPrefix(layer) + "eh_proj.weight") != nullptr; ++layer) {
     for (const std::string& name : names) {
-      if (name.starts_with(prefix)) map.left_out.push_back(name);
+      if (name.starts_with(LayerPrefix(layer))) map.left_out.push_back(name);
     }
   }
+  if (const int64_t further = layer - config.num_hidden_layers; further > 0) {
+    map.notes.push_back(std::to_string(further) + " layers from " +
+                        LayerPrefix(config.num_hidden_layers) +
+                        "* on predict further tokens and are not used");
+  }
+  return map;
 }
 
 }  // namespace triptych::checkpoint

@@ -1,5 +1,5 @@
-// The families deepseek_v2 and deepseek_v3 without experts, and minicpm3: multi-head latent
-// attention with decoupled rotary keys.
+// The families deepseek_v2, deepseek_v3 (also kimi_k2 and glm4_moe_lite), youtu and minicpm3:
+// multi-head latent attention with decoupled rotary keys.
 // Sources: arXiv:2405.04434, arXiv:2412.19437, arXiv:2404.06395 and what the published files hold.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
@@ -14,7 +14,9 @@ inline constexpr FieldName kDeepseekNames[] = {
     {"latent_bias", "attention_bias"},
     {"norm_eps", "rms_norm_eps"},
     {"rope_attention_factor", "rope_attention_factor (from rope_scaling)"},
-    {"rope_factors", "rope_factors (from rope_scaling)"}};
+    {"rope_factors", "rope_factors (from rope_scaling)"},
+    {"shared_expert_intermediate_size", "n_shared_experts * moe_intermediate_size"},
+    {"sparse_layers", "sparse_layers (from mlp_layer_types, or first_k_dense_replace)"}};
 inline constexpr FieldName kMiniCpm3Names[] = {
     {"attention_score_factor", "attention_score_factor (from rope_scaling)"},
     {"embedding_multiplier", "scale_emb * sqrt(num_hidden_layers) / scale_depth"},
@@ -30,6 +32,7 @@ inline constexpr FieldName kMiniCpm3Names[] = {
 ModelConfig ParseDeepseekV2Config(JsonFields& fields);
 ModelConfig ParseDeepseekV3Config(JsonFields& fields);
 ModelConfig ParseMiniCpm3Config(JsonFields& fields);
+ModelConfig ParseYoutuConfig(JsonFields& fields);
 // Tensors have the engine's names. The second copy of a tied head and the layers that predict
 // further tokens are left out.
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published);

@@ -93,6 +93,36 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   TakeNoRopeLayers(fields, config);
 }
 
+void TakeExperts(JsonFields& fields, ModelConfig& config) {
+  constexpr const char *kCount = "n_routed_experts", *kLayers = "sparse_layers";
+  if (!fields.Has(kCount)) {
+    RefuseFields(fields,
+                 {"num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+                  "shared_expert_gate", "scoring_func", "topk_method", "n_group", "topk_group",
+                  "norm_topk_prob", "routed_scaling_factor", kLayers},
+                 "allowed only with n_routed_experts");
+    return;
+  }
+  ExpertsConfig& experts = config.experts;
+  experts.n_routed_experts = fields.Int(kCount, config_limits::kExperts);
+  experts.num_experts_per_tok = fields.Int("num_experts_per_tok", config_limits::kExperts);
+  experts.moe_intermediate_size = fields.Int("moe_intermediate_size", config_limits::kWidth);
+  experts.shared_expert_intermediate_size =
+      fields.Int("shared_expert_intermediate_size", config_limits::kOptionalWidth, 0);
+  experts.shared_expert_gate = fields.Bool("shared_expert_gate", false);
+  experts.scoring_func = fields.Choice<ScoringFunc>("scoring_func");
+  experts.topk_method = fields.Choice<TopkMethod>("topk_method");
+  experts.n_group = fields.Int("n_group", config_limits::kExperts, 1);
+  experts.topk_group = fields.Int("topk_group", config_limits::kExperts, 1);
+  experts.norm_topk_prob = fields.Bool("norm_topk_prob", false);
+  experts.routed_scaling_factor =
+      fields.Number("routed_scaling_factor", config_limits::kFactor, 1.0);
+  if (!fields.Has(kLayers)) return;
+  for (const Json& flag : fields.List(kLayers)) {
+    experts.sparse_layers.push_back(fields.CheckedInt(kLayers, flag, {0, 1}));
+  }
+}
+
 // "quantization_config": {"quant_method": "triptych", "bits": 8, "group_size": 32,
 //                         "embeddings": true}
 void TakeQuantization(JsonFields& fields, ModelConfig& config) {
@@ -149,6 +179,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.hidden_act =
       fields.Choice<HiddenAct>("hidden_act", config.mlp == MlpKind::kSwiglu ? "silu" : "gelu");
   config.mlp_bias = fields.Bool("mlp_bias", false);
+  TakeExperts(fields, config);
   config.attention_bias = fields.Bool("attention_bias", false);
   if (fields.Has("attention_output_bias")) {
     config.attention_output_bias = fields.Bool("attention_output_bias", false);

@@ -7,26 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/bfloat16.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
-#include "engine/base/float16.h"
 #include "engine/checkpoint/tensors/quantized_matrix.h"
 
 namespace triptych::checkpoint {
 namespace {
 
 using Layout = PublishedQuantization::Layout;
-
-std::vector<float> ReadFloats(const TensorSource& source, const std::string& tensor) {
-  const std::string& dtype = source.Find(tensor)->dtype;
-  if (dtype == "F32") return ReadAllOf<float>(source, tensor);
-  const auto halves = ReadAllOf<uint16_t>(source, tensor);
-  std::vector<float> floats(halves.size());
-  std::transform(halves.begin(), halves.end(), floats.begin(),
-                 dtype == "F16" ? FromFloat16 : FromBFloat16);
-  return floats;
-}
 
 // The numbers of F8_E4M3 ("e4m3fn"): no infinities, and NaN if all bits but the sign are set.
 std::array<float, 256> MakeFloat8() {

@@ -1,5 +1,6 @@
 #include "engine/checkpoint/tensors/decoded_tensors.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -57,21 +58,37 @@ std::string DecodedTensors::NameInFiles(const std::string& tensor) const {
   return source_->NameInFiles(found == origins_.end() ? tensor : found->second.tensor);
 }
 
-void DecodedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
-  if (bytes.size() != tensors_.at(tensor).bytes) {
-    throw std::out_of_range(tensor + ": has another size");
-  }
+void DecodedTensors::ReadPart(const std::string& tensor, uint64_t begin,
+                              std::span<std::byte> bytes) const {
+  const StoredTensor& stored = tensors_.at(tensor);
+  CheckPart(tensor, stored, begin, bytes.size());
   const auto found = origins_.find(tensor);
   if (found == origins_.end()) {
-    source_->Read(tensor, bytes);
+    source_->ReadPart(tensor, begin, bytes);
     return;
   }
   // Callers' buffers are those of tensors, but nothing aligns a span of bytes.
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(float) != 0) {
     throw std::invalid_argument(tensor + ": is read to memory that is not aligned for floats");
   }
-  found->second.decode(*source_,
-                       {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+  if (begin % sizeof(float) != 0 || bytes.size() % sizeof(float) != 0) {
+    throw std::invalid_argument(tensor + ": is read in part, but not in whole numbers");
+  }
+  const DecodedOrigin& origin = found->second;
+  const std::span<float> numbers(reinterpret_cast<float*>(bytes.data()),
+                                 bytes.size() / sizeof(float));
+  const uint64_t first = begin / sizeof(float), all = stored.bytes / sizeof(float);
+  const uint64_t unit = origin.unit > 0 ? static_cast<uint64_t>(origin.unit) : all;
+  if (numbers.empty()) return;
+  const uint64_t from = first / unit * unit;
+  const uint64_t to = (first + numbers.size() + unit - 1) / unit * unit;
+  if (from == first && to == first + numbers.size()) {
+    origin.decode(*source_, first, numbers);
+    return;
+  }
+  std::vector<float> units(to - from);
+  origin.decode(*source_, from, units);
+  std::copy_n(units.begin() + static_cast<int64_t>(first - from), numbers.size(), numbers.begin());
 }
 
 std::shared_ptr<const TensorSource> DecodeBlockTensors(std::shared_ptr<const TensorSource> source) {
@@ -82,10 +99,13 @@ std::shared_ptr<const TensorSource> DecodeBlockTensors(std::shared_ptr<const Ten
     if (format == nullptr) continue;
     origins[name] = {.tensor = name,
                      .shape = stored.shape,
-                     .decode = [format, name, bytes = stored.bytes](const TensorSource& blocks_of,
-                                                                    std::span<float> numbers) {
-                       std::vector<std::byte> blocks(bytes);
-                       blocks_of.Read(name, blocks);
+                     .unit = format->numbers,
+                     .decode = [format, name](const TensorSource& blocks_of, uint64_t first,
+                                              std::span<float> numbers) {
+                       const auto of_numbers = static_cast<uint64_t>(format->numbers);
+                       const auto of_bytes = static_cast<uint64_t>(format->bytes);
+                       std::vector<std::byte> blocks(numbers.size() / of_numbers * of_bytes);
+                       blocks_of.ReadPart(name, first / of_numbers * of_bytes, blocks);
                        DecodeBlocks(*format, blocks, numbers);
                      }};
   }

@@ -20,12 +20,13 @@ namespace triptych::checkpoint {
 struct DecodedOrigin {
   std::string tensor;  // the name of its integers in the source, for messages
   std::vector<int64_t> shape;
-  // Fills `numbers` with all elements, row by row. Throws LoadError.
-  std::function<void(const TensorSource& source, std::span<float> numbers)> decode;
+  int64_t unit = 0;  // elements that are decoded together, which divide a row; 0: all elements
+  // Fills `numbers` with the elements from `first` on, row by row: whole units. Throws LoadError.
+  std::function<void(const TensorSource& source, uint64_t first, std::span<float> numbers)> decode;
 };
 
-// The tensors of a source, some of them as F32. Decoding holds the stored tensor besides the
-// numbers.
+// The tensors of a source, some of them as F32. Decoding holds what is stored of the numbers
+// besides them.
 class DecodedTensors final : public TensorSource {
  public:
   // `origins`: by the name of the decoded tensor; `left_out`: other names in `source` that are
@@ -39,7 +40,8 @@ class DecodedTensors final : public TensorSource {
   std::vector<std::string> TensorNames() const override;
   const StoredTensor* Find(const std::string& tensor) const override;
   std::string NameInFiles(const std::string& tensor) const override;
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
+  void ReadPart(const std::string& tensor, uint64_t begin,
+                std::span<std::byte> bytes) const override;
 
  private:
   std::shared_ptr<const TensorSource> source_;

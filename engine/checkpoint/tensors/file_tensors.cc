@@ -1,7 +1,5 @@
 #include "engine/checkpoint/tensors/file_tensors.h"
 
-#include <stdexcept>
-
 namespace triptych::checkpoint {
 
 std::vector<std::string> FileTensors::TensorNames() const {
@@ -15,10 +13,11 @@ const StoredTensor* FileTensors::Find(const std::string& tensor) const {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-void FileTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
+void FileTensors::ReadPart(const std::string& tensor, uint64_t begin,
+                           std::span<std::byte> bytes) const {
   const Entry& entry = entries_.at(tensor);
-  if (bytes.size() != entry.bytes) throw std::out_of_range(tensor + ": has another size");
-  file_.ReadAt(entry.begin, bytes);
+  CheckPart(tensor, entry, begin, bytes.size());
+  file_.ReadAt(entry.begin + begin, bytes);
 }
 
 }  // namespace triptych::checkpoint

@@ -22,7 +22,7 @@ class FileTensors : public TensorSource {
   const std::string& name() const final { return file_.name(); }
   std::vector<std::string> TensorNames() const final;
   const StoredTensor* Find(const std::string& tensor) const final;
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const final;
+  void ReadPart(const std::string& tensor, uint64_t begin, std::span<std::byte> bytes) const final;
 
  protected:
   struct Entry : StoredTensor {

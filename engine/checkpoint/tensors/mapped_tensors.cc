@@ -21,6 +21,23 @@ int64_t Elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+// The description of an origin's matrix: the whole of it, or one of those that it joins. None if
+// there is no such matrix, or it is not of whole bytes.
+std::optional<StoredTensor> MatrixOf(const StoredTensor& whole, const TensorOrigin& origin) {
+  if (origin.as_row && whole.shape.size() == 1) {
+    return StoredTensor{.dtype = whole.dtype, .shape = {1, whole.shape[0]}, .bytes = whole.bytes};
+  }
+  if (!origin.matrix) return whole;
+  const auto count = whole.shape.empty() ? 0 : static_cast<uint64_t>(whole.shape[0]);
+  if (whole.shape.size() != 3 || *origin.matrix < 0 || *origin.matrix >= whole.shape[0] ||
+      whole.bytes % count != 0) {
+    return std::nullopt;
+  }
+  return StoredTensor{.dtype = whole.dtype,
+                      .shape = {whole.shape[1], whole.shape[2]},
+                      .bytes = whole.bytes / count};
+}
+
 // The description of an origin's rows; none if there are no such rows, or they are not whole bytes.
 std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin& origin) {
   StoredTensor part = whole;
@@ -50,10 +67,11 @@ std::optional<StoredTensor> RowsOf(const StoredTensor& whole, const TensorOrigin
 }
 
 void CheckRows(const TensorSource& source, const TensorOrigin& origin, const StoredTensor& whole) {
-  const size_t rows_axis = origin.transposed ? 1 : 0;
-  if (!origin.of_rows || whole.shape.size() <= rows_axis) return;
   std::vector<int64_t> needed = whole.shape;
-  needed[rows_axis] = *origin.of_rows;
+  const size_t matrix_axis = origin.matrix ? 1 : 0;
+  const size_t rows_axis = matrix_axis + (origin.transposed ? 1 : 0);
+  if (origin.matrix && !needed.empty()) needed[0] = origin.of_matrices;
+  if (origin.of_rows && needed.size() > rows_axis) needed[rows_axis] = *origin.of_rows;
   if (needed == whole.shape) return;
   throw LoadError(source.name() + ": tensor " + source.NameInFiles(origin.tensor) + " has shape " +
                   Printable(ShapeText(whole.shape)) + "; the config needs " +
@@ -116,16 +134,19 @@ MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> source,
     if (whole == nullptr) continue;
     CheckRows(*source_, origin, *whole);
     CheckShift(*source_, origin, *whole);
-    std::optional<StoredTensor> part = RowsOf(*whole, origin);
+    std::optional<StoredTensor> matrix = MatrixOf(*whole, origin);
+    std::optional<StoredTensor> part = matrix ? RowsOf(*matrix, origin) : std::nullopt;
     if (!part) continue;
     gone.insert(origin.tensor);
-    tensors_.insert_or_assign(name, Mapped{std::move(origin), std::move(*part)});
+    tensors_.insert_or_assign(name,
+                              Mapped{std::move(origin), std::move(*matrix), std::move(*part)});
   }
   for (const std::string& name : source_->TensorNames()) {
     if (gone.contains(name)) continue;
     Mapped mapped;
     mapped.origin.tensor = name;
     mapped.stored = *source_->Find(name);
+    mapped.matrix = mapped.stored;
     tensors_.emplace(name, std::move(mapped));
   }
 }
@@ -146,28 +167,30 @@ std::string MappedTensors::NameInFiles(const std::string& tensor) const {
   return source_->NameInFiles(found == names_.end() ? tensor : found->second);
 }
 
-void MappedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
-  const auto& [origin, stored] = tensors_.at(tensor);
-  if (bytes.size() != stored.bytes) throw std::out_of_range(tensor);
-  if (!origin.transposed && !origin.rows && !origin.plus_one) {
-    source_->Read(origin.tensor, bytes);
+void MappedTensors::ReadPart(const std::string& tensor, uint64_t begin,
+                             std::span<std::byte> bytes) const {
+  const auto& [origin, matrix, stored] = tensors_.at(tensor);
+  CheckPart(tensor, stored, begin, bytes.size());
+  const uint64_t before = matrix.bytes * static_cast<uint64_t>(origin.matrix.value_or(0));
+  if (origin.rows) {
+    const uint64_t row_bytes = stored.bytes / static_cast<uint64_t>(stored.shape[0]);
+    begin += row_bytes * static_cast<uint64_t>(origin.first_row);
+  }
+  if (!origin.transposed && !origin.plus_one) {
+    source_->ReadPart(origin.tensor, before + begin, bytes);
     return;
   }
-  const StoredTensor& whole = *source_->Find(origin.tensor);
-  std::vector<std::byte> read(whole.bytes);
-  source_->Read(origin.tensor, read);
+  std::vector<std::byte> read(matrix.bytes), changed;
+  source_->ReadPart(origin.tensor, before, read);
   if (origin.plus_one) {
-    AddOne(read, whole.dtype, bytes);
-    return;
+    changed.resize(stored.bytes);
+    AddOne(read, matrix.dtype, changed);
+  } else {
+    changed.resize(matrix.bytes);
+    const auto element = static_cast<size_t>(matrix.bytes / Elements(matrix.shape));
+    Transpose(read, matrix.shape[0], matrix.shape[1], element, changed);
   }
-  if (origin.transposed) {
-    const auto element = static_cast<size_t>(whole.bytes / Elements(whole.shape));
-    std::vector<std::byte> turned(whole.bytes);
-    Transpose(read, whole.shape[0], whole.shape[1], element, turned);
-    read = std::move(turned);
-  }
-  const auto row_bytes = static_cast<int64_t>(stored.bytes / stored.shape[0]);
-  std::copy_n(read.begin() + origin.first_row * row_bytes, stored.bytes, bytes.begin());
+  std::copy_n(changed.begin() + static_cast<int64_t>(begin), bytes.size(), bytes.begin());
 }
 
 }  // namespace triptych::checkpoint

@@ -15,7 +15,8 @@
 
 namespace triptych::checkpoint {
 
-// The origin of a tensor: another tensor, rows of one, or one plus 1.
+// The origin of a tensor: another tensor, one of the matrices that a tensor joins, rows of one, or
+// one plus 1.
 struct TensorOrigin {
   std::string tensor;       // the origin's name
   bool transposed = false;  // a matrix, stored as [inputs, outputs]
@@ -26,6 +27,11 @@ struct TensorOrigin {
   std::optional<int64_t> of_rows = {};
   // The tensor is the origin plus 1 in float32, of a whole origin that is F32, BF16 or F16.
   bool plus_one = false;
+  // A matrix of an origin with three dimensions, by its place in the first one, and the number of
+  // matrices that the origin must have.
+  std::optional<int64_t> matrix = {};
+  int64_t of_matrices = 0;
+  bool as_row = false;  // a vector of n elements as a matrix [1, n]
 };
 
 // The tensors of `source`, some of them under other names. Published and GGUF checkpoints get the
@@ -34,7 +40,7 @@ class MappedTensors final : public TensorSource {
  public:
   // `origins`: by new name. A tensor is absent if its origin is not in `source`, or lacks the rows.
   // `left_out`: names in `source` that are dropped. Throws LoadError if an origin has more or fewer
-  // rows than `of_rows`, or `plus_one` and another dtype.
+  // rows than `of_rows` or matrices than `of_matrices`, or `plus_one` and another dtype.
   MappedTensors(std::shared_ptr<const TensorSource> source,
                 std::map<std::string, TensorOrigin> origins,
                 const std::vector<std::string>& left_out = {});
@@ -43,12 +49,14 @@ class MappedTensors final : public TensorSource {
   std::vector<std::string> TensorNames() const override;
   const StoredTensor* Find(const std::string& tensor) const override;
   std::string NameInFiles(const std::string& tensor) const override;
-  // Holds the whole origin while it reads rows of it, and twice if it is transposed.
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
+  // Reads no more than the rows of an origin. Holds the whole matrix twice if it is transposed.
+  void ReadPart(const std::string& tensor, uint64_t begin,
+                std::span<std::byte> bytes) const override;
 
  private:
   struct Mapped {
     TensorOrigin origin;
+    StoredTensor matrix;  // as the origin stores it
     StoredTensor stored;
   };
 

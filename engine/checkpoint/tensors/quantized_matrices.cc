@@ -50,6 +50,13 @@ bool HasBias(const ModelConfig& config, const std::string& module) {
   return config.attention_bias || config.latent_bias;
 }
 
+// Whether a tensor holds the integers of a quantized matrix.
+bool IsQuantized(const TensorSource& source, const std::string& name, const std::string& ending) {
+  const std::string& dtype = source.Find(name)->dtype;
+  const bool stored_as_numbers = dtype == "F16" || dtype == "BF16" || dtype == "F32";
+  return name.ends_with(ending) && (ending != ".weight" || !stored_as_numbers);
+}
+
 bool AllZero(const TensorSource& source, const std::string& tensor) {
   const auto bytes = ReadAllOf<std::byte>(source, tensor);
   return std::all_of(bytes.begin(), bytes.end(),
@@ -66,9 +73,7 @@ std::shared_ptr<const TensorSource> DecodeMatrices(std::shared_ptr<const TensorS
   std::set<std::string> left_out;
   for (const std::string& name : source->TensorNames()) {
     if (IsOfActivations(name)) left_out.insert(name);
-    const std::string& dtype = source->Find(name)->dtype;
-    const bool stored_as_numbers = dtype == "F16" || dtype == "BF16" || dtype == "F32";
-    if (!name.ends_with(ending) || (ending == ".weight" && stored_as_numbers)) continue;
+    if (!IsQuantized(*source, name, ending)) continue;
     const std::string module = name.substr(0, name.size() - ending.size() + 1);
     const QuantizedMatrix matrix = FindQuantizedMatrix(*source, quantization, module, name);
     left_out.insert({matrix.integers, matrix.scales, matrix.zeros, matrix.order});
@@ -80,11 +85,24 @@ std::shared_ptr<const TensorSource> DecodeMatrices(std::shared_ptr<const TensorS
     origins[module + "weight"] = {
         .tensor = name,
         .shape = {matrix.outputs, matrix.inputs},
-        .decode = [matrix](const TensorSource& stored, std::span<float> numbers) {
+        .decode = [matrix](const TensorSource& stored, uint64_t, std::span<float> numbers) {
           DecodeQuantizedMatrix(stored, matrix, numbers);
         }};
   }
   return std::make_shared<const DecodedTensors>(std::move(source), std::move(origins), left_out);
+}
+
+WeightFormats NearestFormats(const TensorSource& source, const PublishedQuantization& quantization,
+                             const ModelConfig& config) {
+  const std::string ending = EndingOf(quantization.layout);
+  bool experts = false, others = false;
+  for (const std::string& name : source.TensorNames()) {
+    if (!IsQuantized(source, name, ending)) continue;
+    (name.find(".experts.") != name.npos ? experts : others) = true;
+  }
+  const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
+  const WeightFormat nearest = quantization.Nearest();
+  return {experts && !others ? numbers : nearest, numbers, others && !experts ? numbers : nearest};
 }
 
 }  // namespace triptych::checkpoint

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "engine/base/formats.h"
 #include "engine/checkpoint/config/published_quantization.h"
 #include "engine/checkpoint/tensors/tensor_source.h"
 #include "engine/model/config.h"
@@ -18,6 +19,11 @@ namespace triptych::checkpoint {
 std::shared_ptr<const TensorSource> DecodeMatrices(std::shared_ptr<const TensorSource> source,
                                                    const PublishedQuantization& quantization,
                                                    const ModelConfig& config);
+
+// The formats nearest to those of a published model's matrices, of which some are quantized: all
+// experts are served in one format, and all other matrices of layers in one.
+WeightFormats NearestFormats(const TensorSource& source, const PublishedQuantization& quantization,
+                             const ModelConfig& config);
 
 }  // namespace triptych::checkpoint
 

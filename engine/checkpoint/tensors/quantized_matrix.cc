@@ -6,8 +6,10 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/bfloat16.h"
 #include "engine/base/ceil_div.h"
 #include "engine/base/error.h"
+#include "engine/base/float16.h"
 #include "engine/base/quoted.h"
 
 namespace triptych::checkpoint {
@@ -119,6 +121,16 @@ void CheckZeros(const TensorSource& source, const QuantizedMatrix& matrix) {
 
 std::string WhereIsPart(const TensorSource& source, const std::string& tensor) {
   return source.name() + ": tensor " + Printable(tensor) + " ";
+}
+
+std::vector<float> ReadFloats(const TensorSource& source, const std::string& tensor) {
+  const std::string& dtype = source.Find(tensor)->dtype;
+  if (dtype == "F32") return ReadAllOf<float>(source, tensor);
+  const auto halves = ReadAllOf<uint16_t>(source, tensor);
+  std::vector<float> floats(halves.size());
+  std::transform(halves.begin(), halves.end(), floats.begin(),
+                 dtype == "F16" ? FromFloat16 : FromBFloat16);
+  return floats;
 }
 
 std::vector<int64_t> ReadIntegers(const TensorSource& source, const std::string& tensor) {

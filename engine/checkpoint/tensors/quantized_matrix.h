@@ -47,6 +47,9 @@ std::vector<T> ReadAllOf(const TensorSource& source, const std::string& tensor) 
   return elements;
 }
 
+// The elements of a stored tensor in F32, F16 or BF16.
+std::vector<float> ReadFloats(const TensorSource& source, const std::string& tensor);
+
 // The elements of a stored tensor in I32 or I64.
 std::vector<int64_t> ReadIntegers(const TensorSource& source, const std::string& tensor);
 

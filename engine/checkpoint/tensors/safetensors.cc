@@ -161,10 +161,11 @@ const StoredTensor* SafetensorsFile::Find(const std::string& tensor) const {
   return found == header_.entries.end() ? nullptr : &found->second;
 }
 
-void SafetensorsFile::Read(const std::string& tensor, std::span<std::byte> bytes) const {
+void SafetensorsFile::ReadPart(const std::string& tensor, uint64_t begin,
+                               std::span<std::byte> bytes) const {
   const SafetensorsEntry& entry = header_.entries.at(tensor);
-  if (bytes.size() != entry.bytes) throw std::out_of_range(tensor + ": has another size");
-  file_.ReadAt(header_.data_begin + entry.begin, bytes);
+  CheckPart(tensor, entry, begin, bytes.size());
+  file_.ReadAt(header_.data_begin + entry.begin + begin, bytes);
 }
 
 void WriteSafetensors(StagedFile& file, const std::vector<SafetensorsTensor>& tensors,

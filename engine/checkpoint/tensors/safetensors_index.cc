@@ -99,10 +99,11 @@ const StoredTensor* ShardedTensors::Find(const std::string& tensor) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-void ShardedTensors::Read(const std::string& tensor, std::span<std::byte> bytes) const {
+void ShardedTensors::ReadPart(const std::string& tensor, uint64_t begin,
+                              std::span<std::byte> bytes) const {
   const Placed& placed = tensors_.at(tensor);
-  if (bytes.size() != placed.bytes) throw std::out_of_range(tensor + ": has another size");
-  InputFile(placed.shard).ReadAt(placed.offset, bytes);
+  CheckPart(tensor, placed, begin, bytes.size());
+  InputFile(placed.shard).ReadAt(placed.offset + begin, bytes);
 }
 
 }  // namespace triptych::checkpoint

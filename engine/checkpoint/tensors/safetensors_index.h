@@ -40,7 +40,8 @@ class ShardedTensors final : public TensorSource {
   const std::string& name() const override { return name_; }
   std::vector<std::string> TensorNames() const override;
   const StoredTensor* Find(const std::string& tensor) const override;
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const override;
+  void ReadPart(const std::string& tensor, uint64_t begin,
+                std::span<std::byte> bytes) const override;
 
  private:
   struct Placed : StoredTensor {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,30 @@ class TensorSource {
   virtual const StoredTensor* Find(const std::string& tensor) const = 0;
   // A tensor's name in the files, for messages.
   virtual std::string NameInFiles(const std::string& tensor) const { return tensor; }
-  // Fills `bytes` with the tensor's elements, little-endian, row by row. Throws LoadError, and
-  // std::out_of_range if there is no such tensor or its size is not that of `bytes`.
-  virtual void Read(const std::string& tensor, std::span<std::byte> bytes) const = 0;
+  // Fills `bytes` with the tensor's bytes from `begin` on: its elements, little-endian, row by row.
+  // No more than them is read from a file, except where elements are decoded together. Throws
+  // LoadError, and std::out_of_range if there is no such tensor or it ends before `bytes` do.
+  virtual void ReadPart(const std::string& tensor, uint64_t begin,
+                        std::span<std::byte> bytes) const = 0;
+
+  // Fills `bytes` with all of the tensor. Throws LoadError, and std::out_of_range if there is no
+  // such tensor or its size is not that of `bytes`.
+  void Read(const std::string& tensor, std::span<std::byte> bytes) const {
+    const StoredTensor* const stored = Find(tensor);
+    if (stored == nullptr || bytes.size() != stored->bytes) {
+      throw std::out_of_range(tensor + ": is missing or has another size");
+    }
+    ReadPart(tensor, 0, bytes);
+  }
+
+ protected:
+  // Throws std::out_of_range unless a tensor has `size` bytes from `begin` on.
+  static void CheckPart(const std::string& tensor, const StoredTensor& stored, uint64_t begin,
+                        size_t size) {
+    if (begin > stored.bytes || size > stored.bytes - begin) {
+      throw std::out_of_range(tensor + ": ends before the bytes that are read");
+    }
+  }
 };
 
 }  // namespace triptych::checkpoint

@@ -34,14 +34,18 @@ class CountingTensors final : public TensorSource {
     const auto found = tensors_.find(tensor);
     return found == tensors_.end() ? nullptr : &found->second;
   }
-  void Read(const std::string& tensor, std::span<std::byte> bytes) const override {
-    if (bytes.size() != tensors_.at(tensor).bytes) throw std::out_of_range(tensor);
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  void ReadPart(const std::string& tensor, uint64_t begin,
+                std::span<std::byte> bytes) const override {
+    CheckPart(tensor, tensors_.at(tensor), begin, bytes.size());
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(begin + i);
+    bytes_read_ += bytes.size();
   }
+  size_t bytes_read() const { return bytes_read_; }
 
  private:
   std::string name_ = "file";
   std::map<std::string, StoredTensor> tensors_;
+  mutable size_t bytes_read_ = 0;
 };
 
 MappedTensors Map(std::map<std::string, StoredTensor> tensors,
@@ -170,6 +174,55 @@ TEST(MappedTensorsTest, RowsOfBlocks) {
   std::vector<int> expected(2 * 34);
   std::iota(expected.begin(), expected.end(), 2 * 34);
   EXPECT_EQ(Numbers(tensors, "half"), expected);
+}
+
+// Joined experts: only the rows of one of them are read.
+TEST(MappedTensorsTest, MatricesAndTheirRowsAreCutOut) {
+  auto source = std::make_shared<const CountingTensors>(
+      std::map<std::string, StoredTensor>{{"w", {"F16", {3, 2, 4}, 48}}});
+  const MappedTensors tensors(
+      source,
+      {{"last", {.tensor = "w", .matrix = 2, .of_matrices = 3}},
+       {"row",
+        {.tensor = "w", .first_row = 1, .rows = 1, .of_rows = 2, .matrix = 1, .of_matrices = 3}},
+       {"turned", {.tensor = "w", .transposed = true, .matrix = 1, .of_matrices = 3}}});
+  EXPECT_THAT(tensors.TensorNames(), UnorderedElementsAre("last", "row", "turned"));
+  EXPECT_THAT(tensors.Find("last")->shape, ElementsAre(2, 4));
+  EXPECT_EQ(tensors.Find("last")->bytes, 16u);
+  EXPECT_THAT(Numbers(tensors, "row"), ElementsAre(24, 25, 26, 27, 28, 29, 30, 31));
+  EXPECT_EQ(source->bytes_read(), 8u);
+  std::vector<int> matrix(16);
+  std::iota(matrix.begin(), matrix.end(), 32);
+  EXPECT_EQ(Numbers(tensors, "last"), matrix);
+  EXPECT_EQ(source->bytes_read(), 24u);
+  EXPECT_THAT(tensors.Find("turned")->shape, ElementsAre(4, 2));
+  EXPECT_THAT(Numbers(tensors, "turned"),
+              ElementsAre(16, 17, 24, 25, 18, 19, 26, 27, 20, 21, 28, 29, 22, 23, 30, 31));
+}
+
+TEST(MappedTensorsTest, AnOriginOfOtherMatricesIsRefused) {
+  const auto refusal = [](std::vector<int64_t> shape) -> std::string {
+    const auto bytes = static_cast<uint64_t>(shape.front() * shape.back() * 2);
+    return RefusalOf<LoadError>([&] {
+      Map({{"w", {"U8", std::move(shape), bytes}}},
+          {{"x", {.tensor = "w", .of_rows = 2, .matrix = 1, .of_matrices = 3}}});
+    });
+  };
+  EXPECT_EQ(refusal({3, 2, 4}), "accepted");
+  EXPECT_EQ(refusal({1'000'000'000, 2, 4}),
+            "file: tensor w has shape [1000000000, 2, 4]; the config needs [3, 2, 4]");
+  EXPECT_EQ(refusal({3, 1, 4}), "file: tensor w has shape [3, 1, 4]; the config needs [3, 2, 4]");
+  EXPECT_EQ(refusal({2, 3}), "file: tensor w has shape [2, 3]; the config needs [3, 2]");
+}
+
+TEST(MappedTensorsTest, PartsAreReadAlone) {
+  const MappedTensors tensors =
+      Map({{"w", {"U8", {3, 4}, 12}}}, {{"rows", {.tensor = "w", .first_row = 1, .rows = 2}}});
+  std::vector<std::byte> part(3);
+  tensors.ReadPart("rows", 2, part);
+  EXPECT_THAT(part, ElementsAre(std::byte{6}, std::byte{7}, std::byte{8}));
+  EXPECT_THROW(tensors.ReadPart("rows", 6, part), std::out_of_range);
+  EXPECT_THROW(tensors.ReadPart("rows", UINT64_MAX, part), std::out_of_range);
 }
 
 TEST(MappedTensorsTest, OneIsAddedInFloat32) {
