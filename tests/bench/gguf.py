@@ -4,7 +4,7 @@ import struct
 
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, UINT32: 4, INT32: 4, FLOAT32: 4, BOOL: 1, 10: 8, 11: 8, 12: 8}
-TENSOR_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "BF16": 30}
+TENSOR_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}
 ALIGNMENT = 32
 
 
@@ -27,20 +27,27 @@ def _field(key, kind, value):
 
 
 def write_gguf(path, fields, tensors):
-    """Writes a file. fields: [(key, type, value)]; tensors: [(name, sizes innermost first, dtype, data)]."""
+    """Writes a file. fields: [(key, type, value)]; tensors: [(name, sizes innermost first, dtype, data)],
+    where data is bytes, or a function that returns pieces of them, called when they are written, with
+    their number as an attribute `bytes`."""
     infos, offset = b"", 0
     for name, sizes, dtype, data in tensors:
         infos += (_string(name) + struct.pack("<I", len(sizes)) +
                   struct.pack(f"<{len(sizes)}Q", *sizes) +
                   struct.pack("<IQ", TENSOR_TYPES[dtype], offset))
-        offset += len(data) + -len(data) % ALIGNMENT
+        offset += _length(data) + -_length(data) % ALIGNMENT
     header = (b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(fields)) +
               b"".join(_field(*field) for field in fields) + infos)
     with open(path, "wb") as file:
         file.write(header + bytes(-len(header) % ALIGNMENT))
         for *_, data in tensors:
-            file.write(data)
-            file.write(bytes(-len(data) % ALIGNMENT))
+            for piece in data() if callable(data) else [data]:
+                file.write(piece)
+            file.write(bytes(-_length(data) % ALIGNMENT))
+
+
+def _length(data):
+    return data.bytes if callable(data) else len(data)
 
 
 def read_tensor_types(path):
