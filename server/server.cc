@@ -1,6 +1,6 @@
 #include "server/server.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <numeric>
@@ -22,6 +22,7 @@
 #include "engine/loading/loaded_model.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/chat/chat_template.h"
+#include "server/core/log.h"
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -60,32 +61,10 @@ LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelConte
   options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t loaded,
                                                                      int64_t layers) mutable {
     if (Clock::now() < next) return;
-    spdlog::info("model {}: {} of {} layers loaded", options.name, loaded, layers);
+    LogInfo("model {}: {} of {} layers loaded", options.name, loaded, layers);
     next = Clock::now() + kBetweenLines;
   };
   return ForModel(options.name, [&] { return LoadModel(options, context); });
-}
-
-// The ModelInfo of a loaded model, except chat_template and window_is_context.
-ModelInfo Describe(const LoadedModel& loaded) {
-  ModelInfo model{.name = loaded.name,
-                  .config = loaded.config,
-                  .config_json = checkpoint::ToJson(loaded.config),
-                  .converted_from = loaded.converted_from,
-                  .weight_formats = loaded.weight_formats,
-                  .cache_format = loaded.cache_format,
-                  .parameters = loaded.parameters,
-                  .parameter_bytes = loaded.parameter_bytes,
-                  .latent_forms = {},
-                  .expand_from = loaded.info.expand_from,
-                  .geometry = loaded.info.geometry,
-                  .cache_bytes = loaded.info.cache_bytes,
-                  .device_memory = loaded.info.device_memory,
-                  .pool_positions = loaded.info.pool_positions(),
-                  .tokenizer = loaded.tokenizer,
-                  .defaults = loaded.defaults};
-  for (const ReducedForm form : loaded.latent_forms) model.latent_forms.emplace_back(Name(form));
-  return model;
 }
 
 // The origin of a format that an option may set.
@@ -272,10 +251,11 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
     }
-    entries.push_back({Describe(loaded), std::move(loaded.engine)});
-    entries.back().model.chat_template = ChooseChatTemplate(
-        options.models[i], own, *entries.back().model.tokenizer, options.chat_template, origins);
-    entries.back().model.window_is_context = window_is_context;
+    const auto chat_template = ChooseChatTemplate(options.models[i], own, *loaded.tokenizer,
+                                                  options.chat_template, origins);
+    entries.push_back(
+        {.model = {loaded, checkpoint::ToJson(loaded.config), window_is_context, chat_template},
+         .engine = std::move(loaded.engine)});
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(

@@ -73,7 +73,8 @@ class ServerCoreTest : public testing::Test {
       ModelInfo model = SmallModelInfo();
       model.name = "model-" + std::to_string(i);
       model.config.max_position_embeddings = positions;
-      model.pool_positions = positions;
+      model.info.geometry.block_positions = 1000;
+      model.info.blocks = positions / 1000;
       auto fake = std::make_unique<FakeModel>(FakeModel::Shape{.vocab_size = 258,
                                                                .max_positions = positions,
                                                                .blocks = positions / 1000,
@@ -173,7 +174,7 @@ TEST_F(ServerCoreTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   for (const auto& one : live) one->Cancel();
 }
 
-TEST_F(ServerCoreTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
+TEST_F(ServerCoreTest, APageContinuesThePreviousOneOnlyForTheSameQuery) {
   MakeCore(2);
   std::vector<std::shared_ptr<Call>> live;
   for (int i = 0; i < 5; ++i) live.push_back(Start("model-" + std::to_string(i % 2), "ann"));
