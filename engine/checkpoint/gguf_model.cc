@@ -319,16 +319,4 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       DecodeBlockTensors(std::move(file)), std::move(origins), std::vector<std::string>{kFactors});
 }
 
-std::optional<std::string> GgufChatTemplate(const GgufFile& file, const std::string& name) {
-  const std::string key = "tokenizer.chat_template" + (name.empty() ? "" : "." + name);
-  const auto found = file.metadata().find(key);
-  if (found == file.metadata().end() || !found->is_string()) return std::nullopt;
-  const auto& text = found->get_ref<const std::string&>();
-  if (text.size() > kMaxTemplateBytes) {
-    throw LoadError(file.name() + ": " + key + " is " + std::to_string(text.size()) +
-                    " bytes; allowed: at most " + std::to_string(kMaxTemplateBytes));
-  }
-  return text;
-}
-
 }  // namespace triptych::checkpoint

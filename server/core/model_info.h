@@ -41,6 +41,7 @@ struct ModelInfo {
   std::shared_ptr<const Tokenizer> tokenizer;
   serving::RequestDefaults defaults = {};                  // for absent fields of requests
   std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
+  std::vector<std::string> own_chat_templates = {};        // names of the checkpoint's
 };
 
 }  // namespace triptych::server
