@@ -33,7 +33,8 @@ struct OpenedCheckpoint {
 // Opens a checkpoint; its config is valid. Throws LoadError.
 OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint);
 
-// The config of a checkpoint, without opening its tensors. Throws LoadError.
+// The config of a checkpoint, as OpenCheckpoint has it. A directory needs no tensors; without all
+// of them, a head that config.json ties counts as tied. Throws LoadError.
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint);
 
 // The files that determine the computation: the config's, then those of the tensors. Throws

@@ -113,7 +113,7 @@ TEST_F(ChatTemplatesTest, NumberAndSizesAreBounded) {
   EXPECT_THROW(Texts(), LoadError);
 }
 
-// What is made of a checkpoint has all of its templates.
+// Checkpoints that are made of one have all of its templates.
 TEST_F(ChatTemplatesTest, AreFilesOfOtherCheckpoints) {
   Write("additional_chat_templates/rag.jinja", "a");
   Write("chat_template.jinja", "b");
