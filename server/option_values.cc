@@ -14,8 +14,8 @@
 #include "engine/base/file.h"
 #include "engine/base/parse.h"
 #include "engine/base/quantities.h"
-#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tokenizer/chat_templates.h"
 #include "engine/jinja/template.h"
 
 namespace triptych::server {
@@ -170,6 +170,7 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
 
 ChatTemplateText ReadChatTemplateText(const std::string& text) {
   if (auto built_in = BuiltInTemplate(text)) return *std::move(built_in);
+  if (auto own = OwnTemplateChoice(text)) return *std::move(own);
   std::string why = "it is no file";
   try {
     if (Exists(text)) {
@@ -180,8 +181,8 @@ ChatTemplateText ReadChatTemplateText(const std::string& text) {
   } catch (const std::runtime_error& e) {
     why = e.what();
   }
-  Refuse("\"{}\" is not a template: {}; allowed: a file of Jinja, or one of {}", text, why,
-         BuiltInTemplateNames());
+  Refuse("\"{}\" is not a template: {}; allowed: a file of Jinja, own:NAME, or one of {}", text,
+         why, BuiltInTemplateNames());
 }
 
 int64_t ParseByteSize(const std::string& text, int64_t memory_bytes) {

@@ -31,12 +31,13 @@ struct ModelOptions {
 // comma. Settings, each at most once and in any order:
 //   kv-cache-bytes=SIZE                             as in ParseByteSize
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R][,rope-head-dim=N]
-//   chat-template=FILE or NAME                      as in ReadChatTemplateText
+//   chat-template=TEMPLATE                          as in ReadChatTemplateText
 //   max-model-len=N, or context=N
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
 
-// The chat template of a built-in name, or otherwise of a file.
+// The chat template of a built-in name, or "own" or "own:NAME" of the checkpoint's, or otherwise of
+// a file.
 ChatTemplateText ReadChatTemplateText(const std::string& text);
 
 // Parses a size, at least 1 byte: "1073741824", "512MiB", "1.5GiB", "1GB", or "25%" of

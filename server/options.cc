@@ -113,7 +113,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "--model", texts.models,
          "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
          "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
-         "chat-template=FILE|NAME, max-model-len=N, and to convert it at load attention=mha, "
+         "chat-template=FILE|NAME|own:NAME, max-model-len=N, and to convert it at load "
+         "attention=mha, "
          "attention=gqa,groups=G or "
          "attention=mla[,rank=R][,rope-head-dim=N]")
       ->required()
@@ -165,9 +166,9 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          [&options](const std::string& text) {
            options.chat_template = ReadChatTemplateText(text);
          },
-         "Chat template of models that set none and have none that can be used: a file of Jinja, "
-         "or "
-         "one of " +
+         "Chat template of models that set none and have no default one that can be used: a file "
+         "of "
+         "Jinja, own:NAME for one that the checkpoint names so, or one of " +
              BuiltInTemplateNames() + " [none]")
       ->check(Parses("FILE|NAME", [](const std::string& text) { ReadChatTemplateText(text); }));
 }

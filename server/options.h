@@ -26,7 +26,7 @@ struct ServerOptions {
   // On a GPU: share of the memory left by weights and workspaces; kv_cache_bytes is then its upper
   // bound. Absent if the size was given in bytes.
   std::optional<double> kv_cache_share;
-  // For models that set none and have none that can be used.
+  // For models that set none and have no default one that can be used.
   std::optional<ChatTemplateText> chat_template;
   std::optional<int64_t> max_positions;  // of models that set none; absent: their own context
   std::optional<WeightFormat> weight_format;

@@ -17,11 +17,11 @@
 #include "engine/checkpoint/config/family.h"
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/checkpoint/tokenizer/load_tokenizer.h"
+#include "engine/checkpoint/tokenizer/chat_templates.h"
 #include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
+#include "server/choose_chat_template.h"
 #include "server/core/access/auth_gate.h"
-#include "server/core/chat/chat_template.h"
 #include "server/core/log.h"
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
@@ -197,43 +197,6 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   }
 }
 
-// The model's chat template: the one of its options, or else its own if that can be used, or else
-// `otherwise`. If none can be used, its own with the error, or null without one. Sets the origin
-// and adds warnings.
-std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
-    const ModelOptions& model, const checkpoint::OwnChatTemplate& own, const Tokenizer& tokenizer,
-    const std::optional<ChatTemplateText>& otherwise, ModelOrigins& origins) {
-  const auto make = [&](const ChatTemplateText& text) {
-    return std::make_shared<const ChatTemplate>(text, tokenizer, own.special_tokens);
-  };
-  origins.chat = own.text ? "the checkpoint's own"
-                          : "the checkpoint has none; chat-template=FILE or NAME sets one";
-  std::shared_ptr<const ChatTemplate> chosen;
-  if (own.text && !model.chat_template) {
-    chosen = make({std::string(kOwnTemplate), *own.text});
-    if (chosen->error().empty()) return chosen;
-    origins.warnings.push_back(fmt::format(
-        "its chat template cannot be used: {}; {}", chosen->error(),
-        otherwise ? "--chat-template takes its place"
-                  : "chat requests are refused, unless chat-template=FILE or NAME is set"));
-  }
-  const std::optional<ChatTemplateText>& set =
-      model.chat_template ? model.chat_template : otherwise;
-  if (!set) return chosen;
-  origins.chat = model.chat_template ? "by the model's chat-template=" : "by --chat-template";
-  chosen = make(*set);
-  if (own.text && model.chat_template && *own.text != set->text) {
-    origins.warnings.push_back(
-        fmt::format("the chat template {} takes the place of the model's own", chosen->name()));
-  }
-  if (!chosen->missing_markers().empty()) {
-    origins.warnings.push_back(
-        fmt::format("markers of the chat template {} are no tokens of its tokenizer: {}",
-                    chosen->name(), fmt::join(chosen->missing_markers(), " ")));
-  }
-  return chosen;
-}
-
 // Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
 std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<LoadOptions> models,
                                    const std::shared_ptr<kernels::KernelContext>& context) {
@@ -242,8 +205,9 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
   for (size_t i = 0; i < models.size(); ++i) {
     if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
     ModelOrigins origins = OriginsOf(models[i]);
-    const checkpoint::OwnChatTemplate own = ForModel(
-        options.models[i].name, [&] { return checkpoint::ReadChatTemplate(models[i].checkpoint); });
+    const checkpoint::OwnChatTemplates own = ForModel(options.models[i].name, [&] {
+      return checkpoint::ReadChatTemplates(models[i].checkpoint);
+    });
     const bool window_is_context =
         models[i].checkpoint.context_origin == checkpoint::kWindowOrigin &&
         ServedPositions(models[i]) == models[i].checkpoint.config.max_position_embeddings;
@@ -253,9 +217,12 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     }
     const auto chat_template = ChooseChatTemplate(options.models[i], own, *loaded.tokenizer,
                                                   options.chat_template, origins);
-    entries.push_back(
-        {.model = {loaded, checkpoint::ToJson(loaded.config), window_is_context, chat_template},
-         .engine = std::move(loaded.engine)});
+    std::vector<std::string> own_names;
+    for (const auto& [name, text] : own.texts) own_names.push_back(name);
+    origins.warnings.insert(origins.warnings.end(), own.warnings.begin(), own.warnings.end());
+    entries.push_back({.model = {loaded, checkpoint::ToJson(loaded.config), window_is_context,
+                                 chat_template, std::move(own_names)},
+                       .engine = std::move(loaded.engine)});
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(

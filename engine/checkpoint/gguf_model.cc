@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -369,18 +370,6 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
     numbers = JoinGgufLatents(std::move(numbers), config);
   }
   return std::make_unique<const MappedTensors>(std::move(numbers), std::move(origins), left_out);
-}
-
-std::optional<std::string> GgufChatTemplate(const GgufFile& file, const std::string& name) {
-  const std::string key = "tokenizer.chat_template" + (name.empty() ? "" : "." + name);
-  const auto found = file.metadata().find(key);
-  if (found == file.metadata().end() || !found->is_string()) return std::nullopt;
-  const auto& text = found->get_ref<const std::string&>();
-  if (text.size() > kMaxTemplateBytes) {
-    throw LoadError(file.name() + ": " + key + " is " + std::to_string(text.size()) +
-                    " bytes; allowed: at most " + std::to_string(kMaxTemplateBytes));
-  }
-  return text;
 }
 
 }  // namespace triptych::checkpoint

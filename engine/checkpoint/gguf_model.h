@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "engine/checkpoint/config/config_file.h"
@@ -30,12 +29,6 @@ PublishedConfig ReadGgufConfig(const GgufFile& file);
 // LoadError.
 std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFile> file,
                                                    const ModelConfig& config);
-
-// The maximum size of a chat template, in a GGUF file or a directory.
-inline constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
-
-// The chat template (Jinja), if the file has one, or the one of that name. Throws LoadError.
-std::optional<std::string> GgufChatTemplate(const GgufFile& file, const std::string& name = "");
 
 }  // namespace triptych::checkpoint
 

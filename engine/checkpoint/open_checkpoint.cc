@@ -1,5 +1,6 @@
 #include "engine/checkpoint/open_checkpoint.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,13 +8,16 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "engine/base/file.h"
 #include "engine/base/keyed_hash.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/tensors/mapped_tensors.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
 #include "engine/checkpoint/tensors/quantized_matrices.h"
+#include "engine/checkpoint/tensors/safetensors_index.h"
 
 namespace triptych::checkpoint {
 
@@ -43,6 +47,13 @@ bool HasOwnHead(const TensorSource& published, const TensorMap& map) {
   std::string buffer;
   const uint64_t digest = DigestOf(published, kHeadTensor, buffer);
   return digest != DigestOf(published, embedding, buffer);
+}
+
+// Whether a directory has every file of its tensors.
+bool HasTensors(const std::filesystem::path& directory) {
+  if (!Exists(directory / kWeightsFile) && !Exists(directory / kIndexFile)) return false;
+  const std::vector<std::filesystem::path> files = TensorFiles(directory);
+  return std::all_of(files.begin(), files.end(), [](const auto& file) { return Exists(file); });
 }
 
 }  // namespace
@@ -94,9 +105,10 @@ OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint) {
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint) {
   if (IsGgufFile(checkpoint)) return ReadGgufConfig(GgufFile(checkpoint)).config;
   PublishedConfig published = ReadPublishedConfig(checkpoint / kConfigFile);
-  if (published.quantization && published.config.experts.n_routed_experts > 0) {
-    published.config.served_formats =
-        NearestFormats(*OpenTensors(checkpoint), *published.quantization, published.config);
+  const bool has_quantized_experts =
+      published.quantization && published.config.experts.n_routed_experts > 0;
+  if ((published.config.tie_word_embeddings || has_quantized_experts) && HasTensors(checkpoint)) {
+    return OpenCheckpoint(checkpoint).config;
   }
   return std::move(published.config);
 }

@@ -70,7 +70,11 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
   config_file.Write(checkpoint::ToJson(config));
   config_file.Sync();
   if (!card.empty()) ReplaceFile(directory / kCardFile, card);
-  for (const auto& [name, text] : others) ReplaceFile(directory / name, text);
+  for (const auto& [name, text] : others) {
+    const std::filesystem::path file = directory / name;
+    std::filesystem::create_directories(file.parent_path());
+    ReplaceFile(file, text);
+  }
   std::filesystem::remove(directory / checkpoint::kConfigFile);
   weights_file.Commit();
   config_file.Commit();

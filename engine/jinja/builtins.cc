@@ -16,6 +16,7 @@ namespace {
 // The largest range of Jinja's sandbox.
 constexpr int64_t kMaxRange = 100'000;
 constexpr size_t kMaxDateBytes = 4096;
+constexpr int64_t kDateSteps = 1024;
 
 // The only argument of a test.
 const Value& Other(const Arguments& arguments) {
@@ -103,6 +104,7 @@ std::vector<Dict::Entry> EntriesOf(Heap& heap, const Arguments& arguments) {
     }
   }
   heap.Step(static_cast<int64_t>(entries.size()));
+  heap.Require((entries.size() + arguments.named.size()) * sizeof(Dict::Entry));
   for (const auto& [name, value] : arguments.named)
     entries.emplace_back(MakeText(heap, name, Source::kData), value);
   return entries;
@@ -113,6 +115,8 @@ Value DateText(Heap& heap, std::time_t now, const Arguments& arguments) {
   const Text* const format = parameters.TextAt(0);
   if (format == nullptr) throw Failure("strftime_now needs a format");
   if (format->empty()) return MakeText(heap, *format);
+  heap.Step(kDateSteps);
+  if (format->size() > kMaxDateBytes) throw Failure("strftime_now: the format is too long");
   std::tm time{};
   localtime_r(&now, &time);
   std::array<char, kMaxDateBytes> text;
@@ -200,7 +204,13 @@ std::vector<std::pair<std::string, Value>> GlobalFunctions(std::time_t now,
        })},
       {"namespace", function([&namespaces](Heap& heap, const Arguments& arguments) {
          const std::vector<Dict::Entry> entries = EntriesOf(heap, arguments);
-         auto space = std::make_shared<Namespace>(heap, entries.size());
+         size_t bytes = 0;
+         for (const auto& [key, value] : entries) {
+           heap.Step(8);
+           bytes += Str(heap, key).size();
+           heap.Work(bytes);
+         }
+         auto space = std::make_shared<Namespace>(heap, entries.size(), bytes);
          for (const auto& [key, value] : entries) {
            space->members[Str(heap, key).bytes()] = value;
          }

@@ -14,7 +14,9 @@
 namespace triptych::jinja {
 namespace {
 
-using TextMethod = Value (*)(Heap& heap, const Text& text, const Arguments& arguments);
+// `name`: the method's, for messages.
+using TextMethod = Value (*)(Heap& heap, std::string_view name, const Text& text,
+                             const Arguments& arguments);
 
 std::optional<std::string_view> View(const Text* text) {
   return text == nullptr ? std::nullopt : std::optional<std::string_view>(text->bytes());
@@ -28,37 +30,37 @@ Value MakeParts(Heap& heap, const Text& text, const std::vector<ByteRange>& part
 }
 
 template <bool kLeft, bool kRight>
-Value StripMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("strip", arguments, {"chars"});
-  heap.Work(text.size());
+Value StripMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"chars"});
   const auto [begin, end] =
-      Strip(text.bytes(), {.left = kLeft, .right = kRight}, View(parameters.TextAt(0)));
+      Strip(heap, text.bytes(), {.left = kLeft, .right = kRight}, View(parameters.TextAt(0)));
   return MakeText(heap, text.Sub(begin, end));
 }
 
 template <bool kFromRight>
-Value SplitMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("split", arguments, {"sep", "maxsplit"});
+Value SplitMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"sep", "maxsplit"});
   const auto separator = View(parameters.TextAt(0));
   if (separator && separator->empty()) throw Failure("split has an empty separator");
   return MakeParts(heap, text,
                    Split(text.bytes(), separator, parameters.IntegerAt(1, -1), kFromRight, heap));
 }
 
-Value SplitLinesMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("splitlines", arguments, {"keepends"});
+Value SplitLinesMethod(Heap& heap, std::string_view name, const Text& text,
+                       const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"keepends"});
   return MakeParts(heap, text, SplitLines(text.bytes(), parameters.TruthAt(0, false), heap));
 }
 
 template <bool kFromRight>
-Value PartitionMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("partition", arguments, {"sep"}, 1);
+Value PartitionMethod(Heap& heap, std::string_view name, const Text& text,
+                      const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"sep"}, 1);
   const Text* const separator = parameters.TextAt(0);
   if (separator == nullptr || separator->empty()) throw Failure("partition has an empty separator");
-  heap.Work(text.size());
   const size_t size = text.size();
-  const size_t found =
-      kFromRight ? text.bytes().rfind(separator->bytes()) : text.bytes().find(separator->bytes());
+  const size_t found = kFromRight ? FindLastText(heap, text.bytes(), separator->bytes())
+                                  : FindText(heap, text.bytes(), separator->bytes());
   std::vector<ByteRange> parts = {
       {0, found}, {found, found + separator->size()}, {found + separator->size(), size}};
   if (found == std::string::npos) {
@@ -70,8 +72,9 @@ Value PartitionMethod(Heap& heap, const Text& text, const Arguments& arguments) 
 }
 
 template <bool kStart>
-bool IsAffix(std::string_view text, const Value& affix) {
+bool IsAffix(Heap& heap, std::string_view text, const Value& affix) {
   if (const Text* const one = affix.text()) {
+    heap.Work(std::min(text.size(), one->size()));
     return kStart ? text.starts_with(one->bytes()) : text.ends_with(one->bytes());
   }
   const List* const several = affix.list();
@@ -81,34 +84,35 @@ bool IsAffix(std::string_view text, const Value& affix) {
                   std::string(affix.TypeName()));
   }
   return std::any_of(several->items.begin(), several->items.end(), [&](const Value& one) {
-    return one.text() != nullptr && IsAffix<kStart>(text, one);
+    return one.text() != nullptr && IsAffix<kStart>(heap, text, one);
   });
 }
 
 template <bool kStart>
-Value AffixMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters(kStart ? "startswith" : "endswith", arguments,
-                              {"prefix", "start", "end"}, 1);
-  Value part = MakeText(heap, text);
-  if (parameters[1] != nullptr) {
-    part = GetSlice(heap, part, parameters[1], parameters[2], nullptr);
+Value AffixMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"prefix", "start", "end"}, 1);
+  if (parameters[1] == nullptr) {
+    return Value::Of(IsAffix<kStart>(heap, text.bytes(), *parameters[0]));
   }
-  return Value::Of(IsAffix<kStart>(part.text()->bytes(), *parameters[0]));
+  const Value part = GetSlice(heap, MakeText(heap, text), parameters[1], parameters[2], nullptr);
+  return Value::Of(IsAffix<kStart>(heap, part.text()->bytes(), *parameters[0]));
 }
 
 template <bool kStart>
-Value RemoveAffixMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("removeprefix", arguments, {"prefix"}, 1);
+Value RemoveAffixMethod(Heap& heap, std::string_view name, const Text& text,
+                        const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {kStart ? "prefix" : "suffix"}, 1);
   const Text* const affix = parameters.TextAt(0);
-  if (affix == nullptr || !IsAffix<kStart>(text.bytes(), *parameters[0])) {
+  if (affix == nullptr || !IsAffix<kStart>(heap, text.bytes(), *parameters[0])) {
     return MakeText(heap, text);
   }
   const size_t size = affix->size();
   return MakeText(heap, kStart ? text.Sub(size, text.size()) : text.Sub(0, text.size() - size));
 }
 
-Value ReplaceMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("replace", arguments, {"old", "new", "count"}, 2);
+Value ReplaceMethod(Heap& heap, std::string_view name, const Text& text,
+                    const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"old", "new", "count"}, 2);
   const Text* const from = parameters.TextAt(0);
   const Text* const to = parameters.TextAt(1);
   if (from == nullptr || to == nullptr) throw Failure("replace needs two values of type str");
@@ -116,13 +120,13 @@ Value ReplaceMethod(Heap& heap, const Text& text, const Arguments& arguments) {
 }
 
 template <LetterCase kCase>
-Value CaseMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("upper", arguments, {});
+Value CaseMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {});
   return MapCase(heap, text, kCase);
 }
 
-Value JoinMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("join", arguments, {"iterable"}, 1);
+Value JoinMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"iterable"}, 1);
   const Value list = ToList(heap, *parameters[0]);
   TextBuilder out(heap);
   bool first = true;
@@ -138,12 +142,13 @@ Value JoinMethod(Heap& heap, const Text& text, const Arguments& arguments) {
 }
 
 template <bool kFromRight, bool kFails>
-Value FindMethodOfText(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("find", arguments, {"sub", "start", "end"}, 1);
+Value FindMethodOfText(Heap& heap, std::string_view name, const Text& text,
+                       const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"sub", "start", "end"}, 1);
   const Text* const part = parameters.TextAt(0);
-  if (part == nullptr) throw Failure("find needs a str");
+  if (part == nullptr) throw Failure(std::string(name) + " needs a str");
   const std::string& bytes = text.bytes();
-  heap.Work(2 * bytes.size());
+  heap.Scan(3 * bytes.size());
   const auto count = static_cast<int64_t>(CountCodePoints(bytes));
   const auto bound = [&](size_t index, int64_t otherwise) {
     const int64_t value = parameters.IntegerAt(index, otherwise);
@@ -152,7 +157,8 @@ Value FindMethodOfText(Heap& heap, const Text& text, const Arguments& arguments)
   const auto [begin, end] =
       CodePointRange(bytes, bound(1, 0), std::max(bound(1, 0), bound(2, count)));
   const std::string_view range = std::string_view(bytes).substr(0, end);
-  size_t found = kFromRight ? range.rfind(part->bytes()) : range.find(part->bytes(), begin);
+  size_t found = kFromRight ? FindLastText(heap, range, part->bytes())
+                            : FindText(heap, range, part->bytes(), begin);
   if (found != std::string_view::npos && found < begin) found = std::string_view::npos;
   if (found == std::string_view::npos) {
     if (kFails) throw Failure("the substring is not in the text");
@@ -161,24 +167,24 @@ Value FindMethodOfText(Heap& heap, const Text& text, const Arguments& arguments)
   return Value::Of(static_cast<int64_t>(CountCodePoints(range.substr(0, found))));
 }
 
-Value CountMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("count", arguments, {"sub"}, 1);
+Value CountMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"sub"}, 1);
   const Text* const part = parameters.TextAt(0);
   if (part == nullptr) throw Failure("count needs a str");
-  heap.Work(text.size());
+  heap.Scan(text.size());
   if (part->empty()) return Value::Of(static_cast<int64_t>(CountCodePoints(text.bytes()) + 1));
   int64_t count = 0;
-  for (size_t i = text.bytes().find(part->bytes()); i != std::string::npos;
-       i = text.bytes().find(part->bytes(), i + part->size())) {
+  for (size_t i = FindText(heap, text.bytes(), part->bytes()); i != std::string::npos;
+       i = FindText(heap, text.bytes(), part->bytes(), i + part->size())) {
     ++count;
   }
   return Value::Of(count);
 }
 
 template <bool (*kIs)(char32_t)>
-Value EveryMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("isdigit", arguments, {});
-  heap.Work(text.size());
+Value EveryMethod(Heap& heap, std::string_view name, const Text& text, const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {});
+  heap.Look(text.size());
   for (size_t i = 0; i < text.size();) {
     if (!kIs(NextCodePoint(text.bytes(), i))) return Value::Of(false);
   }
@@ -197,9 +203,10 @@ bool IsDigit(char32_t c) {
 bool IsAlphanumeric(char32_t c) { return IsAlpha(c) || IsNumeric(c); }
 
 template <bool kUpper>
-Value IsCaseMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("isupper", arguments, {});
-  heap.Work(text.size());
+Value IsCaseMethod(Heap& heap, std::string_view name, const Text& text,
+                   const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {});
+  heap.Look(2 * text.size());
   bool cased = false;
   for (size_t i = 0; i < text.size();) {
     const auto c = static_cast<UChar32>(NextCodePoint(text.bytes(), i));
@@ -213,13 +220,16 @@ Value IsCaseMethod(Heap& heap, const Text& text, const Arguments& arguments) {
 }
 
 template <int kSide>  // -1: text at the left, 0: in the middle, 1: at the right
-Value JustifyMethod(Heap& heap, const Text& text, const Arguments& arguments) {
-  const Parameters parameters("ljust", arguments, {"width", "fillchar"}, 1);
+Value JustifyMethod(Heap& heap, std::string_view name, const Text& text,
+                    const Arguments& arguments) {
+  const Parameters parameters(name, arguments, {"width", "fillchar"}, 1);
   const Text* const given = parameters.TextAt(1);
-  const Text fill = given == nullptr ? Text(" ", Source::kTemplate) : *given;
+  const Text fill = given == nullptr ? Text(" ", Source::kTemplate)
+                                     : given->Sub(0, std::min<size_t>(given->size(), 8));
+  heap.Scan(text.size());
   if (CountCodePoints(fill.bytes()) != 1) throw Failure("a fill character is not one character");
-  const int64_t lacks =
-      std::max<int64_t>(0, parameters.IntegerAt(0, 0) - Length(MakeText(heap, text)));
+  const int64_t lacks = std::max<int64_t>(
+      0, parameters.IntegerAt(0, 0) - static_cast<int64_t>(CountCodePoints(text.bytes())));
   int64_t left = kSide < 0 ? 0 : lacks;
   if (kSide == 0) left = lacks / 2 + (lacks & parameters.IntegerAt(0, 0) & 1);
   TextBuilder out(heap);
@@ -229,7 +239,7 @@ Value JustifyMethod(Heap& heap, const Text& text, const Arguments& arguments) {
   return out.Take();
 }
 
-Value FormatMethod(Heap& heap, const Text& text, const Arguments& arguments) {
+Value FormatMethod(Heap& heap, std::string_view, const Text& text, const Arguments& arguments) {
   return FormatBraces(heap, text, arguments);
 }
 
@@ -310,7 +320,8 @@ Value CallDictMethod(Heap& heap, const Value& value, std::string_view name,
   const Dict& dict = *value.dict();
   if (name == "get") {
     const Parameters parameters("get", arguments, {"key", "default"}, 1);
-    const Value* const found = parameters[0]->is_undefined() ? nullptr : dict.Find(*parameters[0]);
+    const Value* const found =
+        parameters[0]->is_undefined() ? nullptr : dict.Find(heap, *parameters[0]);
     if (found != nullptr) return *found;
     return parameters[1] == nullptr ? Value::None() : *parameters[1];
   }
@@ -351,7 +362,8 @@ Value CallListMethod(Heap& heap, const Value& value, std::string_view name,
 }
 
 struct Method final : Callable {
-  Method(Value value, std::string method) : self(std::move(value)), name(std::move(method)) {}
+  Method(Heap& heap, Value value, std::string method)
+      : self(std::move(value)), name(std::move(method)), charge(heap, kObjectBytes) {}
   int depth() const override { return self.depth() + 1; }
   Value Call(Heap& heap, const Arguments& arguments) override {
     return CallMethod(heap, self, name, arguments);
@@ -359,6 +371,7 @@ struct Method final : Callable {
 
   const Value self;
   const std::string name;
+  const Heap::Charge charge;
 };
 
 }  // namespace
@@ -386,11 +399,11 @@ Value CallMethod(Heap& heap, const Value& value, std::string_view name,
   if (value.text() == nullptr || found == TextMethods().end() || found->second == nullptr) {
     RefuseMethod(value, name);
   }
-  return found->second(heap, *value.text(), arguments);
+  return found->second(heap, found->first, *value.text(), arguments);
 }
 
-Value BoundMethod(const Value& value, std::string name) {
-  return Value(std::shared_ptr<Object>(std::make_shared<Method>(value, std::move(name))));
+Value BoundMethod(Heap& heap, const Value& value, std::string name) {
+  return Value(std::shared_ptr<Object>(std::make_shared<Method>(heap, value, std::move(name))));
 }
 
 }  // namespace triptych::jinja

@@ -20,9 +20,8 @@ Value Trim(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("trim", arguments, {"chars"});
   const Text text = Str(heap, input);
   const Text* const characters = parameters.TextAt(0);
-  heap.Work(text.size());
   const auto [begin, end] = Strip(
-      text.bytes(), {},
+      heap, text.bytes(), {},
       characters == nullptr ? std::nullopt : std::optional<std::string_view>(characters->bytes()));
   return MakeText(heap, text.Sub(begin, end));
 }
@@ -59,7 +58,7 @@ Value ToJsonFilter(Heap& heap, const Value& input, const Arguments& arguments) {
 
 Value LengthFilter(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("length", arguments, {});
-  if (input.text() != nullptr) heap.Work(input.text()->size());
+  if (input.text() != nullptr) heap.Scan(input.text()->size());
   return Value::Of(Length(input));
 }
 
@@ -72,7 +71,7 @@ Value Default(Heap&, const Value& input, const Arguments& arguments) {
 
 template <LetterCase kCase>
 Value CaseFilter(Heap& heap, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("upper", arguments, {});
+  const Parameters parameters(Name(kCase), arguments, {});
   return MapCase(heap, Str(heap, input), kCase);
 }
 
@@ -81,6 +80,7 @@ Value Title(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("title", arguments, {});
   const Text text = Str(heap, input);
   const std::string& bytes = text.bytes();
+  heap.Scan(2 * text.size());
   TextBuilder out(heap);
   const auto is_break = [](char32_t c) {
     return IsSpace(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
@@ -118,20 +118,22 @@ Value StringFilter(Heap& heap, const Value& input, const Arguments& arguments) {
 }
 
 // Python's float() of a text.
-std::optional<double> ParseReal(std::string_view text) {
-  const auto [begin, end] = Strip(text, {}, std::nullopt);
+std::optional<double> ParseReal(Heap& heap, std::string_view text) {
+  const auto [begin, end] = Strip(heap, text, {}, std::nullopt);
   std::string_view digits = text.substr(begin, end - begin);
+  heap.Look(digits.size());
   if (digits.starts_with('+') && !digits.starts_with("+-")) digits.remove_prefix(1);
   return ParseNumber<double>(digits);
 }
 
-Value IntFilter(Heap&, const Value& input, const Arguments& arguments) {
+Value IntFilter(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("int", arguments, {"default", "base"});
   const Value otherwise = parameters[0] == nullptr ? Value::Of(int64_t{0}) : *parameters[0];
   if (const auto whole = WholeNumber(input)) return Value::Of(*whole);
   std::optional<double> real = RealNumber(input);
   if (const Text* const text = input.text()) {
-    const auto [begin, end] = Strip(text->bytes(), {}, std::nullopt);
+    const auto [begin, end] = Strip(heap, text->bytes(), {}, std::nullopt);
+    heap.Scan(end - begin);
     std::string_view digits = std::string_view(text->bytes()).substr(begin, end - begin);
     if (digits.starts_with('+') && !digits.starts_with("+-")) digits.remove_prefix(1);
     const int64_t base = parameters.IntegerAt(1, 10);
@@ -142,17 +144,17 @@ Value IntFilter(Heap&, const Value& input, const Arguments& arguments) {
     const char* const last = digits.data() + digits.size();
     const auto read = std::from_chars(digits.data(), last, value, static_cast<int>(base));
     if (read.ec == std::errc() && read.ptr == last) return Value::Of(value);
-    real = ParseReal(text->bytes());
+    real = ParseReal(heap, text->bytes());
   }
   if (!real || !(std::abs(*real) < 9e18)) return otherwise;
   return Value::Of(static_cast<int64_t>(*real));
 }
 
-Value FloatFilter(Heap&, const Value& input, const Arguments& arguments) {
+Value FloatFilter(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("float", arguments, {"default"});
   if (const auto real = RealNumber(input)) return Value::Of(*real);
   if (const Text* const text = input.text()) {
-    if (const auto real = ParseReal(text->bytes())) return Value::Of(*real);
+    if (const auto real = ParseReal(heap, text->bytes())) return Value::Of(*real);
   }
   return parameters[0] == nullptr ? Value::Of(0.0) : *parameters[0];
 }
@@ -163,7 +165,9 @@ Value Abs(Heap&, const Value& input, const Arguments& arguments) {
   return real && *real >= 0 ? input : Negate(input);
 }
 
-Value Round(Heap&, const Value& input, const Arguments& arguments) {
+constexpr int64_t kRoundSteps = 128;  // prints up to 300 digits
+
+Value Round(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("round", arguments, {"precision", "method"});
   const int64_t precision = parameters.IntegerAt(0, 0);
   const Text* const given = parameters.TextAt(1);
@@ -172,6 +176,7 @@ Value Round(Heap&, const Value& input, const Arguments& arguments) {
   const auto real = RealNumber(input);
   if (!real) throw Failure("round needs a number");
   if (precision < -300 || precision > 300) throw Failure("round: precision is out of range");
+  heap.Step(kRoundSteps);
   if (method == "ceil" || method == "floor") {
     const double scale = std::pow(10, static_cast<double>(precision));
     const double scaled = *real * scale;
@@ -217,6 +222,7 @@ Value Indent(Heap& heap, const Value& input, const Arguments& arguments) {
 Value Escape(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("escape", arguments, {});
   const Text text = Str(heap, input);
+  heap.Look(text.size());
   TextBuilder out(heap);
   size_t copied = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -271,7 +277,7 @@ Value Attr(Heap& heap, const Value& input, const Arguments& arguments) {
   const Text name = Str(heap, *parameters[0]);
   RequireDefined(input);
   if (input.dict() != nullptr && FindMethod(input, name.bytes()) == MethodKind::kNone) {
-    return Value::Missing("a dict has no attribute '" + name.bytes().substr(0, 80) + "'");
+    return Value::Missing(heap, "a dict has no attribute '" + name.bytes().substr(0, 80) + "'");
   }
   return GetAttribute(heap, input, name.bytes());
 }

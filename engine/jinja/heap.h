@@ -26,8 +26,11 @@ class Heap {
     throw Failure("rendering takes more than " + std::to_string(max_steps_) + " steps",
                   RenderError::kLimit);
   }
-  // Counts work on that many bytes.
-  void Work(size_t bytes) { Step(1 + static_cast<int64_t>(bytes / kBytesPerStep)); }
+  // Count work on that many bytes: copies and comparisons; searches and code points one by one; and
+  // properties of code points, such as their case.
+  void Work(size_t bytes) { Step(1 + static_cast<int64_t>(bytes / 128)); }
+  void Scan(size_t bytes) { Step(1 + static_cast<int64_t>(bytes / 16)); }
+  void Look(size_t bytes) { Step(1 + static_cast<int64_t>(bytes / 4)); }
 
   // Throws unless this number of bytes fits in addition.
   void Require(size_t bytes) const {
@@ -58,8 +61,6 @@ class Heap {
   };
 
  private:
-  static constexpr size_t kBytesPerStep = 128;
-
   const int64_t max_steps_;
   const size_t max_bytes_;
   int64_t steps_left_;

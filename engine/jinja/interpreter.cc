@@ -10,7 +10,10 @@ namespace triptych::jinja {
 
 struct Interpreter::MacroValue final : Callable {
   MacroValue(Interpreter& of, const Macro& definition, ScopePtr outer)
-      : interpreter(of), macro(definition), scope(std::move(outer)) {}
+      : interpreter(of),
+        macro(definition),
+        scope(std::move(outer)),
+        charge(of.heap_, kObjectBytes) {}
   std::string_view TypeName() const override { return "Macro"; }
   std::optional<Value> Attribute(Heap&, std::string_view name) override {
     if (name != "name") return std::nullopt;
@@ -23,6 +26,7 @@ struct Interpreter::MacroValue final : Callable {
   Interpreter& interpreter;
   const Macro& macro;
   const ScopePtr scope;
+  const Heap::Charge charge;
 };
 
 class Interpreter::Nesting {
@@ -96,27 +100,31 @@ Interpreter::Flow Interpreter::Execute(const Statement& statement, const ScopePt
     case Statement::kIf:
       return ExecuteIf(statement, scope, out);
     case Statement::kFor:
-      Iterate(statement, Evaluate(*statement.expressions[0], scope), 0, scope, out);
-      break;
+      return Iterate(statement, Evaluate(*statement.expressions[0], scope), 0, scope, out);
     case Statement::kSet:
       Assign(statement.targets[0], Evaluate(*statement.expressions[0], scope), scope);
       break;
-    case Statement::kSetBlock:
-      Assign(statement.targets[0],
-             Filtered(statement.expressions[0].get(), Rendered(statement.bodies[0], Inner(scope)),
-                      scope),
+    case Statement::kSetBlock: {
+      Value text;
+      const Flow flow = Render(statement.bodies[0], Inner(scope), text);
+      if (flow != Flow::kOn) return flow;  // as in Jinja, without the text so far
+      Assign(statement.targets[0], Filtered(statement.expressions[0].get(), std::move(text), scope),
              scope);
       break;
+    }
     case Statement::kMacro:
       scope->Set(statement.macro->name, MakeMacro(*statement.macro, scope));
       break;
     case Statement::kCall:
       ExecuteCall(statement, scope, out);
       break;
-    case Statement::kFilter:
-      out.Add(Str(heap_, Filtered(statement.expressions[0].get(),
-                                  Rendered(statement.bodies[0], Inner(scope)), scope)));
+    case Statement::kFilter: {
+      Value text;
+      const Flow flow = Render(statement.bodies[0], Inner(scope), text);
+      if (flow != Flow::kOn) return flow;
+      out.Add(Str(heap_, Filtered(statement.expressions[0].get(), std::move(text), scope)));
       break;
+    }
     case Statement::kWith:
       return ExecuteWith(statement, scope, out);
     case Statement::kScope:
@@ -142,8 +150,8 @@ Interpreter::Flow Interpreter::ExecuteIf(const Statement& statement, const Scope
   return Execute(statement.bodies[branch], scope, out);
 }
 
-void Interpreter::Iterate(const Statement& statement, const Value& iterable, int level,
-                          const ScopePtr& scope, TextBuilder& out) {
+Interpreter::Flow Interpreter::Iterate(const Statement& statement, const Value& iterable, int level,
+                                       const ScopePtr& scope, TextBuilder& out) {
   const Target& target = statement.targets[0];
   Loop::Keep keep;
   if (const Expression* const filter = statement.expressions[1].get()) {
@@ -162,8 +170,8 @@ void Interpreter::Iterate(const Statement& statement, const Value& iterable, int
       return inner.Take();
     };
   }
-  const auto loop =
-      std::make_shared<Loop>(ToList(heap_, iterable), std::move(keep), std::move(recurse), level);
+  const auto loop = std::make_shared<Loop>(heap_, ToList(heap_, iterable), std::move(keep),
+                                           std::move(recurse), level);
   const Value variable{std::shared_ptr<Object>(loop)};
   bool any = false;
   while (loop->Next()) {
@@ -175,7 +183,8 @@ void Interpreter::Iterate(const Statement& statement, const Value& iterable, int
     if (Execute(statement.bodies[0], inner, out) == Flow::kBreak) break;
   }
   loop->End();
-  if (!any) Execute(statement.bodies[1], Inner(scope), out);
+  // The else body may end or continue a loop around this one.
+  return any ? Flow::kOn : Execute(statement.bodies[1], Inner(scope), out);
 }
 
 void Interpreter::ExecuteCall(const Statement& statement, const ScopePtr& scope, TextBuilder& out) {
@@ -211,10 +220,11 @@ void Interpreter::Assign(const Target& target, const Value& value, const ScopePt
   space->members[target.attribute] = value;
 }
 
-Value Interpreter::Rendered(const Block& body, const ScopePtr& scope) {
+Interpreter::Flow Interpreter::Render(const Block& body, const ScopePtr& scope, Value& text) {
   TextBuilder out(heap_);
-  Execute(body, scope, out);
-  return out.Take();
+  const Flow flow = Execute(body, scope, out);
+  if (flow == Flow::kOn) text = out.Take();
+  return flow;
 }
 
 Value Interpreter::Filtered(const Expression* filter, Value input, const ScopePtr& scope) {
@@ -231,6 +241,8 @@ Value Interpreter::MakeMacro(const Macro& macro, const ScopePtr& scope) {
 Value Interpreter::CallMacro(const MacroValue& value, const Arguments& arguments) {
   const Macro& macro = value.macro;
   const std::vector<std::string>& parameters = macro.parameters;
+  // Each parameter becomes a variable, and each name is looked for among them.
+  heap_.Step(static_cast<int64_t>(parameters.size() * (8 + arguments.named.size() / 8)));
   const ScopePtr scope = Inner(value.scope);
   const auto fail = [&](const std::string& what) {
     throw Failure("the macro '" + macro.name + "' " + what);
@@ -244,7 +256,7 @@ Value Interpreter::CallMacro(const MacroValue& value, const Arguments& arguments
   std::vector<Dict::Entry> others;
   std::vector<bool> is_set(parameters.size(), false);
   std::fill_n(is_set.begin(), count, true);
-  Value caller = Value::Missing("the macro '" + macro.name + "' is called without a body");
+  Value caller = Value::Missing(heap_, "the macro '" + macro.name + "' is called without a body");
   for (const auto& [name, argument] : arguments.named) {
     const auto found = std::find(parameters.begin(), parameters.end(), name);
     const auto index = static_cast<size_t>(found - parameters.begin());
@@ -263,9 +275,10 @@ Value Interpreter::CallMacro(const MacroValue& value, const Arguments& arguments
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (is_set[i]) continue;
     const size_t required = parameters.size() - macro.defaults.size();
-    scope->Set(parameters[i], i >= required ? Evaluate(*macro.defaults[i - required], scope)
-                                            : Value::Missing("the parameter '" + parameters[i] +
-                                                             "' was not provided"));
+    scope->Set(parameters[i], i >= required
+                                  ? Evaluate(*macro.defaults[i - required], scope)
+                                  : Value::Missing(heap_, "the parameter '" + parameters[i] +
+                                                              "' was not provided"));
   }
   if (macro.uses_caller) scope->Set("caller", std::move(caller));
   if (macro.uses_kwargs) scope->Set("kwargs", MakeDict(heap_, std::move(others)));
@@ -273,7 +286,9 @@ Value Interpreter::CallMacro(const MacroValue& value, const Arguments& arguments
     const auto rest = arguments.positional.begin() + static_cast<std::ptrdiff_t>(count);
     scope->Set("varargs", MakeList(heap_, {rest, arguments.positional.end()}, List::kTuple));
   }
-  return Rendered(macro.body, scope);
+  Value text;
+  Render(macro.body, scope, text);
+  return text;
 }
 
 Value Interpreter::Evaluate(const Expression& expression, const ScopePtr& scope) {
@@ -330,11 +345,11 @@ Value Interpreter::Evaluate(const Expression& expression, const ScopePtr& scope)
   return {};
 }
 
-Value Interpreter::EvaluateName(const Expression& expression, const ScopePtr& scope) const {
+Value Interpreter::EvaluateName(const Expression& expression, const ScopePtr& scope) {
   if (const Value* const value = scope->Find(expression.name)) return *value;
   const auto found = globals_.find(expression.name);
   if (found != globals_.end()) return found->second;
-  return Value::Missing("'" + expression.name + "' is undefined");
+  return Value::Missing(heap_, "'" + expression.name + "' is undefined");
 }
 
 Value Interpreter::EvaluateList(const Expression& expression, const ScopePtr& scope) {
@@ -451,12 +466,13 @@ Value Interpreter::EvaluateConditional(const Expression& expression, const Scope
   if (IsTrue(*expression.operands[0], scope)) return Evaluate(*expression.operands[1], scope);
   const Expression* const otherwise = expression.operands[2].get();
   if (otherwise != nullptr) return Evaluate(*otherwise, scope);
-  return Value::Missing("an inline if has no else");
+  return Value::Missing(heap_, "an inline if has no else");
 }
 
 Arguments Interpreter::EvaluateArguments(const std::vector<Argument>& arguments,
                                          const ScopePtr& scope) {
   Arguments values;
+  size_t spread = 0;  // bytes of names that dicts have
   for (const Argument& argument : arguments) {
     Value value = Evaluate(*argument.value, scope);
     switch (argument.kind) {
@@ -477,6 +493,9 @@ Arguments Interpreter::EvaluateArguments(const std::vector<Argument>& arguments,
         if (value.dict() == nullptr) throw Failure("** needs a dict");
         for (const auto& [key, member] : value.dict()->entries) {
           if (key.text() == nullptr) throw Failure("** needs keys of type str");
+          heap_.Work(key.text()->size());
+          spread += key.text()->size() + sizeof(values.named.front());
+          heap_.Require(spread);
           values.named.emplace_back(key.text()->bytes(), member);
         }
         break;

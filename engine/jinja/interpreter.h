@@ -41,20 +41,21 @@ class Interpreter {
   Flow Execute(const Block& block, const ScopePtr& scope, TextBuilder& out);
   Flow Execute(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   Flow ExecuteIf(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
-  void Iterate(const Statement& statement, const Value& iterable, int level, const ScopePtr& scope,
+  Flow Iterate(const Statement& statement, const Value& iterable, int level, const ScopePtr& scope,
                TextBuilder& out);
   void ExecuteCall(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   Flow ExecuteWith(const Statement& statement, const ScopePtr& scope, TextBuilder& out);
   void Assign(const Target& target, const Value& value, const ScopePtr& scope);
   ScopePtr Inner(const ScopePtr& scope);
-  Value Rendered(const Block& body, const ScopePtr& scope);
+  // Sets the text of the body, unless it is left before its end.
+  Flow Render(const Block& body, const ScopePtr& scope, Value& text);
   // The text through a filter block's filters; null if there are none.
   Value Filtered(const Expression* filter, Value input, const ScopePtr& scope);
   Value MakeMacro(const Macro& macro, const ScopePtr& scope);
   Value CallMacro(const MacroValue& macro, const Arguments& arguments);
 
   Value Evaluate(const Expression& expression, const ScopePtr& scope);
-  Value EvaluateName(const Expression& expression, const ScopePtr& scope) const;
+  Value EvaluateName(const Expression& expression, const ScopePtr& scope);
   Value EvaluateList(const Expression& expression, const ScopePtr& scope);
   Value EvaluateDict(const Expression& expression, const ScopePtr& scope);
   Value EvaluateSlice(const Expression& expression, const ScopePtr& scope);

@@ -68,6 +68,7 @@ class JsonWriter {
   }
 
   void String(const Text& text) {
+    heap_.Look(text.size());
     Mark("\"");
     text.ForEachRun([&](std::string_view run, Source source) {
       size_t copied = 0;
@@ -108,15 +109,16 @@ class JsonWriter {
 
   void Object(const Dict& dict, int level) {
     if (dict.entries.empty()) return Mark("{}");
+    heap_.Work(dict.entries.size() * sizeof(const Dict::Entry*));
     std::vector<const Dict::Entry*> entries;
     for (const Dict::Entry& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      heap_.Step(static_cast<int64_t>(entries.size()) * 8);
-      std::stable_sort(entries.begin(), entries.end(), [](const auto* left, const auto* right) {
-        if (left->first.text() == nullptr || right->first.text() == nullptr) {
-          throw Failure("sort_keys needs keys of type str");
-        }
-        return left->first.text()->bytes() < right->first.text()->bytes();
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto* left, const auto* right) {
+        const Text* const one = left->first.text();
+        const Text* const other = right->first.text();
+        if (one == nullptr || other == nullptr) throw Failure("sort_keys needs keys of type str");
+        heap_.Work(std::min(one->size(), other->size()));
+        return one->bytes() < other->bytes();
       });
     }
     Mark("{");

@@ -15,6 +15,8 @@ namespace {
 // Bounds the memory of the syntax tree, some 500 bytes for each.
 constexpr size_t kMaxTokens = size_t{1} << 17;
 
+constexpr size_t kMaxNameBytes = 256;
+
 constexpr std::array<std::string_view, 26> kOperators = {
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[",
     "]",  "(",  ")",  "{",  "}",  "=",  ">", "<", ".", ":", "|", ",", ";"};
@@ -186,6 +188,9 @@ class Lexer {
       } else if (IsNameByte(c)) {
         size_t end = at_;
         while (end < source_.size() && IsNameByte(source_[end])) ++end;
+        if (end - at_ > kMaxNameBytes) {
+          Fail("a name has more than " + std::to_string(kMaxNameBytes) + " bytes");
+        }
         Add(Token::kName, std::string(source_.substr(at_, end - at_)));
         MoveTo(end);
       } else {

@@ -17,7 +17,7 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 
 // Bounds of one rendering. A published template takes some hundred steps for each message.
 struct Limits {
-  int64_t max_steps = int64_t{1} << 22;  // nodes of the syntax tree, items, or 128 bytes
+  int64_t max_steps = int64_t{1} << 22;  // nodes of the syntax tree, items, or 4 to 128 bytes
   size_t max_bytes = size_t{64} << 20;   // of values at one time, the variables excluded
   size_t max_output_bytes = size_t{16} << 20;
 };

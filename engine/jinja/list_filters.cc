@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "engine/base/parse.h"
@@ -34,10 +35,14 @@ Value KeyOf(Heap& heap, const Value& item, const Value* attribute, bool case_sen
   return MapCase(heap, *key.text(), LetterCase::kLower);
 }
 
+// Memory of an entry of a set, besides its text.
+constexpr size_t kSeenBytes = 128;
+
 using KeyedItems = std::vector<std::pair<Value, Value>>;  // key, item
 
 KeyedItems WithKeys(Heap& heap, const Value& input, const Value* attribute, bool case_sensitive) {
   const Value list = ToList(heap, input);
+  heap.Require(list.list()->items.size() * sizeof(KeyedItems::value_type));
   KeyedItems items;
   for (const Value& item : list.list()->items) {
     heap.Step();
@@ -90,14 +95,14 @@ Value Items(Heap& heap, const Value& input, const Arguments& arguments) {
 Value First(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("first", arguments, {});
   const Value list = ToList(heap, input);
-  if (list.list()->items.empty()) return Value::Missing("there is no first item");
+  if (list.list()->items.empty()) return Value::Missing(heap, "there is no first item");
   return list.list()->items.front();
 }
 
 Value Last(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("last", arguments, {});
   const Value list = ToList(heap, input);
-  if (list.list()->items.empty()) return Value::Missing("there is no last item");
+  if (list.list()->items.empty()) return Value::Missing(heap, "there is no last item");
   return list.list()->items.back();
 }
 
@@ -135,26 +140,23 @@ Value Unique(Heap& heap, const Value& input, const Arguments& arguments) {
   const Parameters parameters("unique", arguments, {"case_sensitive", "attribute"});
   KeyedItems items = WithKeys(heap, input, parameters[1], parameters.TruthAt(0, false));
   std::vector<Value> unique;
-  std::vector<Dict::Entry> seen;
-  for (const auto& [key, item] : items) seen.emplace_back(key, Value::None());
-  const size_t count = Dict(seen).entries.size();  // also refuses what cannot be a key
-  std::vector<const Value*> keys;
-  for (const auto& one : items) {
-    if (unique.size() == count) break;
-    const bool is_seen = std::any_of(
-        keys.begin(), keys.end(), [&](const Value* key) { return Equal(heap, *key, one.first); });
-    if (is_seen) continue;
-    keys.push_back(&one.first);
-    unique.push_back(one.second);
+  std::set<std::string> seen;  // also refuses what cannot be a key
+  size_t bytes = 0;
+  for (auto& [key, item] : items) {
+    std::string text = KeyText(&heap, key);
+    CountSearch(heap, text, seen.size());
+    bytes += text.size() + kSeenBytes;
+    heap.Require(bytes);
+    if (seen.insert(std::move(text)).second) unique.push_back(std::move(item));
   }
   return MakeList(heap, std::move(unique), List::kGenerator);
 }
 
 template <bool kMax>
 Value Extreme(Heap& heap, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("min", arguments, {"case_sensitive", "attribute"});
+  const Parameters parameters(kMax ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   const KeyedItems items = WithKeys(heap, input, parameters[1], parameters.TruthAt(0, false));
-  if (items.empty()) return Value::Missing("there is no item");
+  if (items.empty()) return Value::Missing(heap, "there is no item");
   const auto* best = &items.front();
   for (const auto& one : items) {
     const int order = Compare(heap, "<", one.first, best->first);

@@ -16,7 +16,7 @@ MethodKind FindMethod(const Value& value, std::string_view name);
 // The result of value.name(arguments). Throws Failure.
 Value CallMethod(Heap& heap, const Value& value, std::string_view name, const Arguments& arguments);
 // A method as a value.
-Value BoundMethod(const Value& value, std::string name);
+Value BoundMethod(Heap& heap, const Value& value, std::string name);
 
 struct Callable : Object {
   std::string_view TypeName() const override { return "function"; }

@@ -115,7 +115,7 @@ std::optional<size_t> IndexIn(int64_t index, size_t size) {
 }
 
 Value CodePointAt(Heap& heap, const Text& text, int64_t index) {
-  heap.Work(text.size());
+  heap.Scan(2 * text.size());
   const auto place = IndexIn(index, CountCodePoints(text.bytes()));
   if (!place) return {};
   const auto [begin, end] = CodePointRange(text.bytes(), *place, *place + 1);
@@ -128,8 +128,9 @@ std::string ShownKey(const Value& key) {
   return "of type " + std::string(key.TypeName());
 }
 
-Value MissingMember(const Value& value, const std::string& member) {
-  return Value::Missing("'" + std::string(value.TypeName()) + " object' has no member " + member);
+Value MissingMember(Heap& heap, const Value& value, const std::string& member) {
+  return Value::Missing(heap,
+                        "'" + std::string(value.TypeName()) + " object' has no member " + member);
 }
 
 // value[key] without attributes; absent if there is none.
@@ -137,7 +138,7 @@ std::optional<Value> Subscript(Heap& heap, const Value& value, const Value& key)
   if (const Dict* const dict = value.dict()) {
     if (key.list() != nullptr && key.list()->kind != List::kTuple) return std::nullopt;
     if (key.dict() != nullptr || key.is_undefined() || key.object() != nullptr) return std::nullopt;
-    const Value* const found = dict->Find(key);
+    const Value* const found = dict->Find(heap, key);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   const auto index = WholeNumber(key);
@@ -183,7 +184,7 @@ bool Equal(Heap& heap, const Value& left, const Value& right) {
   if (const Dict* one = left.dict(), *other = right.dict(); one != nullptr && other != nullptr) {
     if (one->entries.size() != other->entries.size()) return false;
     return std::all_of(one->entries.begin(), one->entries.end(), [&](const Dict::Entry& entry) {
-      const Value* const found = other->Find(entry.first);
+      const Value* const found = other->Find(heap, entry.first);
       return found != nullptr && Equal(heap, entry.second, *found);
     });
   }
@@ -226,15 +227,14 @@ bool Contains(Heap& heap, const Value& container, const Value& item) {
   if (const Text* const text = container.text()) {
     const Text* const part = item.text();
     if (part == nullptr) RefuseTypes("in", item, container);
-    heap.Work(text->size());
-    return text->bytes().find(part->bytes()) != std::string::npos;
+    return FindText(heap, text->bytes(), part->bytes()) != std::string::npos;
   }
   if (const List* const list = container.list()) {
     return std::any_of(list->items.begin(), list->items.end(),
                        [&](const Value& one) { return Equal(heap, one, item); });
   }
   if (const Dict* const dict = container.dict()) {
-    return !item.is_undefined() && dict->Find(item) != nullptr;
+    return !item.is_undefined() && dict->Find(heap, item) != nullptr;
   }
   if (container.is_undefined()) return false;
   RefuseTypes("in", item, container);
@@ -289,19 +289,19 @@ Value GetAttribute(Heap& heap, const Value& value, std::string_view name) {
   RequireDefined(value);
   switch (FindMethod(value, name)) {
     case MethodKind::kSafe:
-      return BoundMethod(value, std::string(name));
+      return BoundMethod(heap, value, std::string(name));
     case MethodKind::kMutates:
-      return Value::Missing("the method '" + std::string(name) + "' changes its object, which is " +
-                            "not allowed");
+      return Value::Missing(heap, "the method '" + std::string(name) +
+                                      "' changes its object, which is " + "not allowed");
     case MethodKind::kNone:
       break;
   }
   if (const Dict* const dict = value.dict()) {
-    if (const Value* const found = dict->Find(name)) return *found;
+    if (const Value* const found = dict->Find(heap, name)) return *found;
   } else if (Object* const object = value.object()) {
     if (auto found = object->Attribute(heap, name)) return *std::move(found);
   }
-  return MissingMember(value, "'" + std::string(name.substr(0, 80)) + "'");
+  return MissingMember(heap, value, "'" + std::string(name.substr(0, 80)) + "'");
 }
 
 Value GetItem(Heap& heap, const Value& value, const Value& key) {
@@ -309,7 +309,7 @@ Value GetItem(Heap& heap, const Value& value, const Value& key) {
   RequireDefined(value);
   if (auto found = Subscript(heap, value, key)) return *std::move(found);
   if (const Text* const name = key.text()) return GetAttribute(heap, value, name->bytes());
-  return MissingMember(value, ShownKey(key));
+  return MissingMember(heap, value, ShownKey(key));
 }
 
 Value GetSlice(Heap& heap, const Value& value, const Value* begin, const Value* end,
@@ -320,7 +320,7 @@ Value GetSlice(Heap& heap, const Value& value, const Value* begin, const Value* 
   if (text == nullptr && (list == nullptr || list->kind > List::kRange)) {
     throw Failure("a value of type " + std::string(value.TypeName()) + " has no slices");
   }
-  if (text != nullptr) heap.Work(text->size());
+  if (text != nullptr) heap.Scan(2 * text->size());
   const auto count =
       static_cast<int64_t>(text != nullptr ? CountCodePoints(text->bytes()) : list->items.size());
   const auto bound = [&](const Value* one, int64_t otherwise, int64_t least, int64_t most) {

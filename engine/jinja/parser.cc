@@ -188,7 +188,11 @@ std::unique_ptr<Statement> Parser::ParseFor(int line) {
   ++loops_;
   statement->bodies.push_back(ParseBody({"else", "endfor"}));
   --loops_;
+  // The else body of a recursive loop is called, so that it is in no loop.
+  const int loops = loops_;
+  if (statement->recursive) loops_ = 0;
   statement->bodies.push_back(Skip("else") ? ParseBody({"endfor"}) : Block());
+  loops_ = loops;
   Expect("endfor");
   return statement;
 }

@@ -60,7 +60,8 @@ Conversion ReadConversion(std::string_view format, size_t& i) {
   return conversion;
 }
 
-std::string Printed(const Conversion& conversion, const char* type, auto value) {
+std::string Printed(Heap& heap, const Conversion& conversion, const char* type, auto value) {
+  heap.Step(32 + std::max(conversion.width, conversion.precision));
   std::string pattern = "%";
   if (conversion.plus) pattern += '+';
   if (conversion.space) pattern += ' ';
@@ -104,7 +105,8 @@ Text Converted(Heap& heap, const Conversion& conversion, const Value& value) {
       if (!whole) break;
       const std::string type =
           std::string("ll") + (conversion.letter == 'i' ? 'd' : conversion.letter);
-      return {Printed(conversion, type.c_str(), static_cast<long long>(*whole)), Source::kTemplate};
+      return {Printed(heap, conversion, type.c_str(), static_cast<long long>(*whole)),
+              Source::kTemplate};
     }
     case 'f':
     case 'F':
@@ -114,7 +116,7 @@ Text Converted(Heap& heap, const Conversion& conversion, const Value& value) {
     case 'G': {
       const auto real = RealNumber(value);
       if (!real) break;
-      return {Printed(conversion, std::string(1, conversion.letter).c_str(), *real),
+      return {Printed(heap, conversion, std::string(1, conversion.letter).c_str(), *real),
               Source::kTemplate};
     }
     default:
@@ -125,7 +127,8 @@ Text Converted(Heap& heap, const Conversion& conversion, const Value& value) {
                 std::string(value.TypeName()));
 }
 
-void AddPadded(const Text& text, const Conversion& conversion, TextBuilder& out) {
+void AddPadded(Heap& heap, const Text& text, const Conversion& conversion, TextBuilder& out) {
+  heap.Scan(text.size());
   const auto width = static_cast<size_t>(conversion.width);
   const size_t count = CountCodePoints(text.bytes());
   const std::string padding(width > count ? width - count : 0, ' ');
@@ -138,6 +141,7 @@ void AddPadded(const Text& text, const Conversion& conversion, TextBuilder& out)
 
 Value FormatPercent(Heap& heap, const Text& format, const Value& arguments) {
   const std::string& bytes = format.bytes();
+  heap.Scan(bytes.size());
   const List* const list = arguments.list();
   const bool is_tuple = list != nullptr && list->kind == List::kTuple;
   size_t used = 0;
@@ -159,15 +163,15 @@ Value FormatPercent(Heap& heap, const Text& format, const Value& arguments) {
       if (end == bytes.npos) throw Failure("a format ends within a conversion");
       const Value name = MakeText(heap, format.Sub(i + 1, end));
       if (arguments.dict() == nullptr) throw Failure("a format with names needs a dict");
-      const Value* const found = arguments.dict()->Find(name);
+      const Value* const found = arguments.dict()->Find(heap, name);
       if (found == nullptr) throw Failure("a format names a key that the dict does not have");
       i = end + 1;
       const Conversion conversion = ReadConversion(bytes, i);
-      AddPadded(Converted(heap, conversion, *found), conversion, out);
+      AddPadded(heap, Converted(heap, conversion, *found), conversion, out);
       used = 1;
     } else {
       const Conversion conversion = ReadConversion(bytes, i);
-      AddPadded(Converted(heap, conversion, next()), conversion, out);
+      AddPadded(heap, Converted(heap, conversion, next()), conversion, out);
     }
     copied = i;
   }
@@ -180,6 +184,7 @@ Value FormatPercent(Heap& heap, const Text& format, const Value& arguments) {
 
 Value FormatBraces(Heap& heap, const Text& format, const Arguments& arguments) {
   const std::string& bytes = format.bytes();
+  heap.Scan(bytes.size());
   TextBuilder out(heap);
   size_t next = 0;
   for (size_t i = 0; i < bytes.size();) {
@@ -197,6 +202,7 @@ Value FormatBraces(Heap& heap, const Text& format, const Arguments& arguments) {
     const std::string name = bytes.substr(i + 1, end - i - 1);
     const auto place = name.empty() ? std::optional(static_cast<int64_t>(next++))
                                     : ParseNumber<int64_t>(name, 0, int64_t{1} << 30);
+    heap.Step(static_cast<int64_t>(arguments.named.size()));
     const Value* value = arguments.Named(name);
     if (place && static_cast<size_t>(*place) < arguments.positional.size()) {
       value = &arguments.positional[static_cast<size_t>(*place)];

@@ -8,37 +8,32 @@ namespace triptych::jinja {
 namespace {
 
 struct LoopFunction final : Callable {
-  explicit LoopFunction(std::function<Value(Heap&, const Arguments&)> function)
-      : body(std::move(function)) {}
+  LoopFunction(Heap& heap, std::function<Value(Heap&, const Arguments&)> function)
+      : body(std::move(function)), charge(heap, kObjectBytes) {}
   int depth() const override { return kMaxValueDepth; }  // it refers to its loop
   Value Call(Heap& heap, const Arguments& arguments) override { return body(heap, arguments); }
 
   const std::function<Value(Heap&, const Arguments&)> body;
+  const Heap::Charge charge;
 };
 
-Value MakeFunction(std::function<Value(Heap&, const Arguments&)> body) {
-  return Value(std::shared_ptr<Object>(std::make_shared<LoopFunction>(std::move(body))));
+Value MakeFunction(Heap& heap, std::function<Value(Heap&, const Arguments&)> body) {
+  return Value(std::shared_ptr<Object>(std::make_shared<LoopFunction>(heap, std::move(body))));
 }
 
 }  // namespace
 
 const Value* Scope::Find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
-    for (const auto& [key, value] : scope->variables_) {
-      if (key == name) return &value;
-    }
+    const auto found = scope->variables_.find(name);
+    if (found != scope->variables_.end()) return &found->second;
   }
   return nullptr;
 }
 
 void Scope::Set(std::string_view name, Value value) {
-  for (auto& [key, old] : variables_) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
-  }
-  variables_.emplace_back(name, std::move(value));
+  const auto [variable, added] = variables_.insert_or_assign(name, std::move(value));
+  if (added) charge_.Add(kVariableBytes);
 }
 
 bool Loop::Peek(size_t count) {
@@ -65,11 +60,15 @@ void Loop::End() {
 }
 
 int64_t Loop::CountAll() {
+  if (keep_ == nullptr) {
+    const size_t left = list_.list()->items.size() - next_;
+    return index_ + 1 + static_cast<int64_t>(ahead_.size() + left);
+  }
   Peek(std::numeric_limits<size_t>::max());
   return index_ + 1 + static_cast<int64_t>(ahead_.size());
 }
 
-std::optional<Value> Loop::Attribute(Heap&, std::string_view name) {
+std::optional<Value> Loop::Attribute(Heap& heap, std::string_view name) {
   if (name == "index") return Value::Of(index_ + 1);
   if (name == "index0") return Value::Of(index_);
   if (name == "first") return Value::Of(index_ == 0);
@@ -80,13 +79,13 @@ std::optional<Value> Loop::Attribute(Heap&, std::string_view name) {
   if (name == "depth") return Value::Of(int64_t{level_ + 1});
   if (name == "depth0") return Value::Of(int64_t{level_});
   if (name == "previtem") {
-    return previous_ ? *previous_ : Value::Missing("there is no previous item");
+    return previous_ ? *previous_ : Value::Missing(heap, "there is no previous item");
   }
   if (name == "nextitem") {
-    return Peek(1) ? ahead_.front() : Value::Missing("there is no next item");
+    return Peek(1) ? ahead_.front() : Value::Missing(heap, "there is no next item");
   }
   if (name == "cycle") {
-    return MakeFunction([index = index_](Heap&, const Arguments& arguments) {
+    return MakeFunction(heap, [index = index_](Heap&, const Arguments& arguments) {
       if (arguments.positional.empty()) throw Failure("cycle needs a value");
       return arguments.positional[static_cast<size_t>(index) % arguments.positional.size()];
     });

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -30,9 +31,11 @@ class Scope {
  private:
   static constexpr size_t kScopeBytes = 256;
 
-  std::vector<std::pair<std::string_view, Value>> variables_;
+  static constexpr size_t kVariableBytes = 128;
+
+  std::map<std::string_view, Value> variables_;
   const std::shared_ptr<Scope> parent_;
-  const Heap::Charge charge_;
+  Heap::Charge charge_;
 };
 
 // The iteration of a for statement and, in its body, the variable loop.
@@ -42,11 +45,12 @@ class Loop final : public Callable {
   using Recurse = std::function<Value(const Value& iterable)>;
 
   // `keep` is the loop's filter; it and `recurse` may be null.
-  Loop(Value list, Keep keep, Recurse recurse, int level)
+  Loop(Heap& heap, Value list, Keep keep, Recurse recurse, int level)
       : list_(std::move(list)),
         keep_(std::move(keep)),
         recurse_(std::move(recurse)),
-        level_(level) {}
+        level_(level),
+        charge_(heap, 4 * kObjectBytes) {}
 
   // Moves to the next item; false if there is none.
   bool Next();
@@ -74,6 +78,7 @@ class Loop final : public Callable {
   int64_t index_ = -1;
   Value item_;
   std::optional<Value> previous_;
+  const Heap::Charge charge_;
 };
 
 }  // namespace triptych::jinja

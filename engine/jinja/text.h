@@ -34,6 +34,14 @@ class Text {
   // The source of the byte at an offset; at the end the last run's; kData if the text is empty.
   Source SourceAt(size_t offset) const;
 
+  // The number of runs, and of those that overlap the range.
+  size_t runs() const { return runs_.size(); }
+  size_t RunsIn(size_t begin, size_t end) const {
+    return begin == end ? 0 : RunAt(end - 1) - RunAt(begin) + 1;
+  }
+  // Bytes of a run in memory.
+  static constexpr size_t kRunBytes = 2 * sizeof(size_t);
+
   // Bytes in memory.
   size_t MemoryBytes() const { return bytes_.capacity() + runs_.capacity() * sizeof(Run); }
 

@@ -37,6 +37,35 @@ ByteRange StripWhere(std::string_view text, Sides sides, Strips strips) {
   return {begin, end};
 }
 
+// Parts up to this size are found by comparing them at each place.
+constexpr size_t kShortPart = 16;
+
+// As std::search, in linear time (Knuth, Morris, Pratt).
+template <typename Iterator>
+Iterator LinearSearch(Heap& heap, Iterator text, Iterator text_end, Iterator part,
+                      Iterator part_end) {
+  const auto size = static_cast<size_t>(part_end - part);
+  const auto at = [&](size_t i) { return part[static_cast<std::ptrdiff_t>(i)]; };
+  if (size > static_cast<size_t>(text_end - text)) return text_end;
+  heap.Scan(size);
+  heap.Require(size * sizeof(size_t));
+  std::vector<size_t> border(size, 0);  // [n]: of the first n + 1 bytes
+  for (size_t i = 1, length = 0; i < size; ++i) {
+    while (length > 0 && at(i) != at(length)) length = border[length - 1];
+    if (at(i) == at(length)) ++length;
+    border[i] = length;
+  }
+  size_t length = 0;
+  size_t scanned = 0;
+  for (; text != text_end; ++text) {
+    if (++scanned % 1024 == 0) heap.Scan(1024);
+    while (length > 0 && *text != at(length)) length = border[length - 1];
+    if (*text == at(length)) ++length;
+    if (length == size) return text - static_cast<std::ptrdiff_t>(size - 1);
+  }
+  return text_end;
+}
+
 bool IsLineEnd(char32_t c) {
   return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
          c == 0x2029;
@@ -127,22 +156,56 @@ size_t TrailingSpaces(std::string_view text) {
   return text.size() - StripWhere(text, {.left = false, .right = true}, IsSpace).second;
 }
 
-ByteRange Strip(std::string_view text, Sides sides,
+ByteRange Strip(std::string_view text) { return StripWhere(text, {}, IsSpace); }
+
+ByteRange Strip(Heap& heap, std::string_view text, Sides sides,
                 const std::optional<std::string_view>& characters) {
-  if (!characters) return StripWhere(text, sides, IsSpace);
+  heap.Step();
+  if (!characters) {
+    return StripWhere(text, sides, [&](char32_t c) {
+      heap.Step();
+      return IsSpace(c);
+    });
+  }
+  heap.Step(static_cast<int64_t>(characters->size()));
+  heap.Require(characters->size() * sizeof(char32_t));
   std::vector<char32_t> stripped;
   for (size_t i = 0; i < characters->size();) stripped.push_back(NextCodePoint(*characters, i));
   std::sort(stripped.begin(), stripped.end());
   return StripWhere(text, sides, [&](char32_t c) {
+    heap.Step();
     return std::binary_search(stripped.begin(), stripped.end(), c);
   });
+}
+
+size_t FindText(Heap& heap, std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return text.npos;
+  if (part.size() <= kShortPart) {
+    const size_t found = text.find(part, from);
+    heap.Scan(std::min(found, text.size()) - from);
+    return found;
+  }
+  const std::string_view rest = text.substr(from);
+  const auto found = LinearSearch(heap, rest.begin(), rest.end(), part.begin(), part.end());
+  return found == rest.end() ? text.npos : static_cast<size_t>(found - text.begin());
+}
+
+size_t FindLastText(Heap& heap, std::string_view text, std::string_view part) {
+  if (part.size() <= kShortPart) {
+    const size_t found = text.rfind(part);
+    heap.Scan(found == text.npos ? text.size() : text.size() - found);
+    return found;
+  }
+  const auto found = LinearSearch(heap, text.rbegin(), text.rend(), part.rbegin(), part.rend());
+  if (found == text.rend()) return text.npos;
+  return static_cast<size_t>(text.rend() - found) - part.size();
 }
 
 std::vector<ByteRange> Split(std::string_view text,
                              const std::optional<std::string_view>& separator, int64_t most,
                              bool from_right, Heap& heap) {
-  heap.Work(text.size());
   if (!separator) {
+    heap.Scan(2 * text.size());
     return from_right ? SplitAtSpacesFromRight(text, most, heap) : SplitAtSpaces(text, most, heap);
   }
   std::vector<ByteRange> parts;
@@ -153,7 +216,7 @@ std::vector<ByteRange> Split(std::string_view text,
   if (from_right) {
     size_t end = text.size();
     while (splits_left()) {
-      const size_t found = text.substr(0, end).rfind(*separator);
+      const size_t found = FindLastText(heap, text.substr(0, end), *separator);
       if (found == text.npos) break;
       parts.emplace_back(found + separator->size(), end);
       end = found;
@@ -164,7 +227,7 @@ std::vector<ByteRange> Split(std::string_view text,
   }
   size_t begin = 0;
   while (splits_left()) {
-    const size_t found = text.find(*separator, begin);
+    const size_t found = FindText(heap, text, *separator, begin);
     if (found == text.npos) break;
     parts.emplace_back(begin, found);
     begin = found + separator->size();
@@ -174,7 +237,7 @@ std::vector<ByteRange> Split(std::string_view text,
 }
 
 std::vector<ByteRange> SplitLines(std::string_view text, bool keep_ends, Heap& heap) {
-  heap.Work(text.size());
+  heap.Scan(2 * text.size());
   std::vector<ByteRange> lines;
   size_t begin = 0;
   for (size_t i = 0; i < text.size();) {
@@ -192,12 +255,11 @@ std::vector<ByteRange> SplitLines(std::string_view text, bool keep_ends, Heap& h
 
 Value Replace(Heap& heap, const Text& text, std::string_view from, const Text& to, int64_t most) {
   const std::string& bytes = text.bytes();
-  heap.Work(bytes.size());
   TextBuilder out(heap);
   size_t copied = 0;
   size_t at = 0;
   for (int64_t count = 0; most < 0 || count < most; ++count) {
-    const size_t found = from.empty() ? at : bytes.find(from, at);
+    const size_t found = from.empty() ? at : FindText(heap, bytes, from, at);
     if (found > bytes.size()) break;
     out.Add(text, copied, found);
     out.Add(to);
@@ -215,8 +277,9 @@ Value Replace(Heap& heap, const Text& text, std::string_view from, const Text& t
 Value MapCase(Heap& heap, const Text& text, LetterCase letter_case) {
   TextBuilder out(heap);
   bool begins = true;  // the next letter begins the text, or with kTitle a word
-  heap.Step(static_cast<int64_t>(text.size() / 16));
   text.ForEachRun([&](std::string_view run, Source source) {
+    heap.Step(8);  // opens a case map
+    heap.Look(run.size());
     if (letter_case == LetterCase::kUpper || letter_case == LetterCase::kLower) {
       return out.Add(MapRun(run, letter_case == LetterCase::kUpper), source);
     }

@@ -27,8 +27,14 @@ struct Sides {
   bool left = true;
   bool right = true;
 };
-ByteRange Strip(std::string_view text, Sides sides,
+ByteRange Strip(Heap& heap, std::string_view text, Sides sides,
                 const std::optional<std::string_view>& characters);
+ByteRange Strip(std::string_view text);
+
+// The offset of the first `part` in the text at or after `from`, or of the last one; npos if there
+// is none. Linear in the sizes.
+size_t FindText(Heap& heap, std::string_view text, std::string_view part, size_t from = 0);
+size_t FindLastText(Heap& heap, std::string_view text, std::string_view part);
 
 // The parts of split() and rsplit(). Without a separator, white space separates. `most` splits at
 // most; any number if negative. REQUIRES: the separator is not empty.
@@ -42,6 +48,22 @@ Value Replace(Heap& heap, const Text& text, std::string_view from, const Text& t
 
 // Case mappings. Each code point keeps its source.
 enum class LetterCase { kUpper, kLower, kTitle, kCapitalized };
+
+// The name of its method and filter.
+constexpr std::string_view Name(LetterCase letter_case) {
+  switch (letter_case) {
+    case LetterCase::kUpper:
+      return "upper";
+    case LetterCase::kLower:
+      return "lower";
+    case LetterCase::kTitle:
+      return "title";
+    case LetterCase::kCapitalized:
+      return "capitalize";
+  }
+  return "";
+}
+
 Value MapCase(Heap& heap, const Text& text, LetterCase letter_case);
 
 // Code points [begin, end) of a text, as a range of bytes.

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 
 namespace triptych::jinja {
 namespace {
-
-// Bytes of an object besides its contents: its counts, and the allocator's overhead.
-constexpr size_t kObjectBytes = 64;
 
 template <typename Entries, typename Depth>
 int DepthOf(const Entries& entries, Depth depth_of) {
@@ -24,36 +22,64 @@ int ListDepth(const std::vector<Value>& items) {
   return DepthOf(items, [](const Value& item) { return item.depth(); });
 }
 
-// A text that equal keys share: 1, 1.0 and true are equal.
-std::string KeyText(const Value& key) {
-  if (const Text* const text = key.text()) return "s" + text->bytes();
-  if (const bool* const boolean = key.boolean()) return *boolean ? "i1" : "i0";
-  if (const int64_t* const integer = key.integer()) return "i" + std::to_string(*integer);
-  if (const double* const real = key.real()) {
+std::string KeyOfText(std::string_view text) {
+  return ("s" + std::to_string(text.size()) + ":").append(text);
+}
+
+// Appends the text of a key, which ends where it says.
+void AppendKey(Heap* heap, const Value& key, std::string& out) {
+  const Text* const text = key.text();
+  if (heap != nullptr) {
+    const size_t bytes = text == nullptr ? 0 : text->size();
+    heap->Work(bytes);
+    heap->Require(out.size() + bytes);
+  }
+  if (text != nullptr) {
+    out += KeyOfText(text->bytes());
+  } else if (const bool* const boolean = key.boolean()) {
+    out += *boolean ? "i1;" : "i0;";
+  } else if (const int64_t* const integer = key.integer()) {
+    out += "i" + std::to_string(*integer) + ";";
+  } else if (const double* const real = key.real()) {
     if (*real == std::floor(*real) && std::abs(*real) < 9e18) {
-      return "i" + std::to_string(static_cast<int64_t>(*real));
+      out += "i" + std::to_string(static_cast<int64_t>(*real)) + ";";
+    } else {
+      std::array<char, 64> digits;
+      const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), *real);
+      out += "f" + std::string(digits.data(), end.ptr) + ";";
     }
-    std::array<char, 64> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), *real);
-    return "f" + std::string(digits.data(), end.ptr);
+  } else if (key.is_none()) {
+    out += "n";
+  } else if (const List* const list = key.list(); list != nullptr && list->kind == List::kTuple) {
+    out += "(";
+    for (const Value& item : list->items) AppendKey(heap, item, out);
+    out += ")";
+  } else {
+    throw Failure("a key is of type " + std::string(key.TypeName()) + "; allowed: hashable values");
   }
-  if (key.is_none()) return "n";
-  if (const List* const list = key.list(); list != nullptr && list->kind == List::kTuple) {
-    std::string text = "t";
-    for (const Value& item : list->items) {
-      const std::string part = KeyText(item);
-      text += std::to_string(part.size()) + ":" + part;
-    }
-    return text;
-  }
-  throw Failure("a key is of type " + std::string(key.TypeName()) + "; allowed: hashable values");
 }
 
 }  // namespace
 
-Value Value::Missing(std::string why) {
+std::string KeyText(Heap* heap, const Value& key) {
+  std::string text;
+  AppendKey(heap, key, text);
+  return text;
+}
+
+void CountSearch(Heap& heap, const std::string& key, size_t keys) {
+  heap.Work(key.size() * static_cast<size_t>(std::bit_width(keys)));
+}
+
+Value Value::Missing(Heap& heap, std::string why) {
+  struct Reason {
+    const std::string text;
+    const Heap::Charge charge;
+  };
+  const size_t bytes = 2 * kObjectBytes + why.size();
+  const std::shared_ptr<const Reason> reason(new Reason{std::move(why), {heap, bytes}});
   Value value;
-  value.value_ = Undefined{std::make_shared<const std::string>(std::move(why))};
+  value.value_ = Undefined{{reason, &reason->text}};
   return value;
 }
 
@@ -146,10 +172,12 @@ List::List(Heap& heap, Kind list_kind, std::vector<Value> values)
       depth(ListDepth(items)),
       charge(heap, kObjectBytes + sizeof(List) + items.capacity() * sizeof(Value)) {}
 
-Dict::Dict(std::vector<Entry> entries_in, int) {
+Dict::Dict(Heap* heap, std::vector<Entry> entries_in) {
   entries.reserve(entries_in.size());
   for (Entry& entry : entries_in) {
-    const auto [found, added] = index_.emplace(KeyText(entry.first), entries.size());
+    std::string key = KeyText(heap, entry.first);
+    if (heap != nullptr) CountSearch(*heap, key, entries.size());
+    const auto [found, added] = index_.emplace(std::move(key), entries.size());
     if (added) {
       entries.push_back(std::move(entry));
     } else {
@@ -161,7 +189,7 @@ Dict::Dict(std::vector<Entry> entries_in, int) {
   });
 }
 
-Dict::Dict(Heap& heap, std::vector<Entry> entries_in) : Dict(std::move(entries_in), 0) {
+Dict::Dict(Heap& heap, std::vector<Entry> entries_in) : Dict(&heap, std::move(entries_in)) {
   size_t bytes = kObjectBytes + sizeof(Dict);
   for (const auto& [key, place] : index_) {
     bytes += 2 * kObjectBytes + sizeof(Entry) + key.capacity();
@@ -169,13 +197,18 @@ Dict::Dict(Heap& heap, std::vector<Entry> entries_in) : Dict(std::move(entries_i
   charge_ = std::make_unique<Heap::Charge>(heap, bytes);
 }
 
-const Value* Dict::Find(const Value& key) const {
-  const auto found = index_.find(KeyText(key));
-  return found == index_.end() ? nullptr : &entries[found->second].second;
+const Value* Dict::Find(Heap& heap, const Value& key) const {
+  return FindText(heap, KeyText(&heap, key));
 }
 
-const Value* Dict::Find(std::string_view key) const {
-  const auto found = index_.find("s" + std::string(key));
+const Value* Dict::Find(Heap& heap, std::string_view key) const {
+  heap.Work(key.size());
+  return FindText(heap, KeyOfText(key));
+}
+
+const Value* Dict::FindText(Heap& heap, const std::string& key) const {
+  CountSearch(heap, key, entries.size());
+  const auto found = index_.find(key);
   return found == index_.end() ? nullptr : &entries[found->second].second;
 }
 
@@ -199,7 +232,7 @@ std::optional<double> RealNumber(const Value& value) {
 }
 
 Value MakeText(Heap& heap, Text text) {
-  heap.Work(text.size());
+  heap.Work(text.size() + Text::kRunBytes * text.runs());
   return Value(
       std::shared_ptr<const TextValue>(std::make_shared<TextValue>(heap, std::move(text))));
 }

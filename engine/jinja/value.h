@@ -27,6 +27,9 @@ struct Object;
 // Maximum nesting of lists and dicts: destroying and printing a value recurse.
 inline constexpr int kMaxValueDepth = 64;
 
+// Bytes of a small object, and of the allocator's overhead.
+inline constexpr size_t kObjectBytes = 64;
+
 // A missing variable or member. Its use as an operand fails with `why`.
 struct Undefined {
   std::shared_ptr<const std::string> why;
@@ -37,9 +40,10 @@ class Value {
  public:
   // Undefined without a name.
   Value() = default;
+  // Undefined, charged to the heap.
+  static Value Missing(Heap& heap, std::string why);
   // The factories without a Heap are for the data and the constants of a template. Their memory
   // counts in no budget.
-  static Value Missing(std::string why);
   static Value None() { return Value(nullptr); }
   static Value Of(bool value) { return Value(value); }
   static Value Of(int64_t value) { return Value(value); }
@@ -103,22 +107,30 @@ struct List {
   const Heap::Charge charge;
 };
 
+// A text that equal keys share: 1, 1.0 and true are equal. Counts in no budget if `heap` is null.
+// Throws Failure if the value cannot be a key.
+std::string KeyText(Heap* heap, const Value& key);
+// Counts the search for such a text among a number of keys.
+void CountSearch(Heap& heap, const std::string& key, size_t keys);
+
 struct Dict {
   using Entry = std::pair<Value, Value>;
 
   Dict() = default;
-  explicit Dict(std::vector<Entry> entries_in) : Dict(std::move(entries_in), 0) {}
+  explicit Dict(std::vector<Entry> entries_in) : Dict(nullptr, std::move(entries_in)) {}
   Dict(Heap& heap, std::vector<Entry> entries_in);
 
   // Null if there is no such key. Throws Failure if it cannot be a key.
-  const Value* Find(const Value& key) const;
-  const Value* Find(std::string_view key) const;
+  const Value* Find(Heap& heap, const Value& key) const;
+  const Value* Find(Heap& heap, std::string_view key) const;
 
   std::vector<Entry> entries;  // in order of insertion; a later equal key has replaced the value
   int depth = 1;
 
  private:
-  Dict(std::vector<Entry> entries_in, int);
+  // Counts in no budget if `heap` is null.
+  Dict(Heap* heap, std::vector<Entry> entries_in);
+  const Value* FindText(Heap& heap, const std::string& key) const;
 
   std::map<std::string, size_t, std::less<>> index_;  // of entries, by KeyText
   std::unique_ptr<Heap::Charge> charge_;
@@ -135,7 +147,8 @@ struct Object {
 };
 
 struct Namespace final : Object {
-  Namespace(Heap& heap, size_t size) : charge(heap, 256 * (size + 1)) {}
+  // `bytes`: of the names of that many members.
+  Namespace(Heap& heap, size_t size, size_t bytes) : charge(heap, 256 * (size + 1) + bytes) {}
   std::string_view TypeName() const override { return "Namespace"; }
   std::optional<Value> Attribute(Heap& heap, std::string_view name) override;
 
@@ -167,7 +180,7 @@ class TextBuilder {
 
   void Add(const Text& text) { Add(text, 0, text.size()); }
   void Add(const Text& text, size_t begin, size_t end) {
-    Grow(end - begin);
+    Grow(end - begin + Text::kRunBytes * (text.runs() > 1 ? text.RunsIn(begin, end) : 0));
     text_.Append(text, begin, end);
   }
   void Add(std::string_view bytes, Source source) {

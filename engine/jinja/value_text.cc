@@ -26,7 +26,8 @@ std::string Escaped(char32_t c) {
   return text.data();
 }
 
-void AppendTextRepr(const Text& text, TextBuilder& out) {
+void AppendTextRepr(const Text& text, Heap& heap, TextBuilder& out) {
+  heap.Look(text.size());
   const std::string& bytes = text.bytes();
   const bool doubled = bytes.find('\'') != bytes.npos && bytes.find('"') == bytes.npos;
   const char quote = doubled ? '"' : '\'';
@@ -141,7 +142,7 @@ Text Str(Heap& heap, const Value& value) {
 
 void AppendRepr(const Value& value, Heap& heap, TextBuilder& out) {
   heap.Step();
-  if (const Text* const text = value.text()) return AppendTextRepr(*text, out);
+  if (const Text* const text = value.text()) return AppendTextRepr(*text, heap, out);
   if (const List* const list = value.list()) return AppendList(*list, heap, out);
   if (const Dict* const dict = value.dict()) return AppendDict(*dict, heap, out);
   out.Add(value.is_undefined() ? "Undefined" : PlainText(value), Source::kData);

@@ -322,6 +322,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   };
   const bool ended = is_in(sequence.ends);
+  sequence.stops.SetActive(sequence.generated() > request.min_new_tokens);
   // An end token is no text, even if a tokenizer needs it for texts, too.
   if (request.ignore_eos || !is_in(tokenizer_->end_tokens())) {
     delta.text = TextOf(sequence, token, request.show_special && !ended);

@@ -29,7 +29,8 @@ struct Request {
   std::vector<int32_t> prompt;  // not empty
   // 0: score only; the request ends once the prompt is computed.
   int64_t max_new_tokens = 0;
-  // The end tokens and stop_tokens cannot be chosen before this many tokens.
+  // The end tokens and stop_tokens cannot be chosen before this many tokens, and stop strings that
+  // are complete by then are text.
   int64_t min_new_tokens = 0;
   // Number of continuations. Each is a sequence; they share the blocks of the prompt.
   int32_t choices = 1;

@@ -36,7 +36,7 @@ std::string Utf8Stream::Flush() {
 StopStrings::StopStrings(std::vector<std::string> stops) {
   for (std::string& stop : stops) {
     Automaton automaton{std::move(stop), {0, 0}, 0};
-    for (size_t length = 2; length < automaton.stop.size(); ++length) {
+    for (size_t length = 2; length <= automaton.stop.size(); ++length) {
       automaton.Advance(automaton.stop[length - 1]);
       automaton.border.push_back(automaton.length);
     }
@@ -62,8 +62,9 @@ std::string StopStrings::Push(std::string_view text, bool hidden) {
       automaton.Advance(c);
       if (automaton.length == automaton.stop.size()) {
         const size_t start = held_.size() - automaton.length;
-        if (!found_ || start < found_->start) found_ = {start, automaton.stop};
-        automaton.length = 0;  // a later occurrence does not start first
+        if (active_ && (!found_ || start < found_->start)) found_ = {start, automaton.stop};
+        // After a match, a later occurrence does not start first.
+        automaton.length = active_ ? 0 : automaton.border[automaton.length];
       }
       partial = std::max(partial, automaton.length);
     }

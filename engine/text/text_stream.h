@@ -39,6 +39,8 @@ class StopStrings {
   std::string Push(std::string_view text) { return Push(text, /*hidden=*/false); }
   // The same for hidden text: returns shown text that came before it.
   std::string PushHidden(std::string_view text) { return Push(text, /*hidden=*/true); }
+  // While not active, stop strings that complete are text. Active at first.
+  void SetActive(bool active) { active_ = active; }
   // The text still held, up to a match that was not decided yet. Empty after a match.
   std::string Flush();
   // The stop string that ended the text, if one did.
@@ -50,7 +52,8 @@ class StopStrings {
     void Advance(char c);
 
     std::string stop;
-    // [n]: length of the longest proper prefix of stop's first n bytes that is also their suffix.
+    // [n]: length of the longest proper prefix of stop's first n bytes that is also their suffix,
+    // up to the whole stop string.
     std::vector<size_t> border;
     size_t length;  // of the longest prefix of `stop` that the text ends with
   };
@@ -68,6 +71,7 @@ class StopStrings {
   std::vector<bool> hidden_;    // by byte of held_
   std::optional<Found> found_;  // complete, but one that starts earlier is still possible
   std::optional<std::string> matched_;
+  bool active_ = true;
 };
 
 }  // namespace triptych

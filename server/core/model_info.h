@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/serving/served_model.h"
 #include "server/core/chat/chat_template.h"
@@ -16,7 +17,8 @@ struct ModelInfo : serving::ServedModel {
   std::string config_json;  // `config` as config.json
   // The context is the model's sliding window, shorter than the published context.
   bool window_is_context = false;
-  std::shared_ptr<const ChatTemplate> chat_template;  // null: chat is refused
+  std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
+  std::vector<std::string> own_chat_templates = {};        // names of the checkpoint's
 };
 
 }  // namespace triptych::server

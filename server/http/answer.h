@@ -11,6 +11,8 @@
 #include "server/core/model_info.h"
 #include "server/core/requests/call.h"
 #include "server/core/requests/stream_buffer.h"
+#include "server/http/error_response.h"
+#include "server/http/exchange.h"
 
 namespace triptych::server {
 
@@ -36,11 +38,18 @@ class Answer {
   // Approximate upper bound of the memory that a chunk takes once it is added.
   virtual size_t BytesOf(const StreamChunk& chunk) const = 0;
 
-  // Complete events: before all chunks, of each chunk, after all, and after an error.
+  // Complete events: before all chunks, of each chunk, after all, and after an error. Those of a
+  // chunk may be none.
   virtual std::string BeginEvents() { return ""; }
   virtual std::string Events(const StreamChunk& chunk) = 0;
   virtual std::string EndEvents() = 0;
   virtual std::string ErrorEvents(const Error& error) = 0;
+  // The media type of the events, and bytes between events that clients skip and that keep proxies
+  // from closing the stream.
+  virtual std::string StreamType() const { return "text/event-stream"; }
+  virtual std::string Filler() const { return ":\n\n"; }
+  // The response to a request that fails before its stream has begun.
+  virtual HttpResponse Refusal(const Error& error) const { return ErrorResponse(error); }
   // True if events also keep what BytesOf counts.
   virtual bool keeps_events() const { return false; }
 };

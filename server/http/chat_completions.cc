@@ -9,48 +9,10 @@
 #include <utility>
 
 #include "server/core/requests/context_length.h"
+#include "server/http/chat_messages.h"
 
 namespace triptych::server {
 namespace {
-
-std::string At(const std::string& list, size_t index) {
-  return list + "[" + std::to_string(index) + "]";
-}
-
-constexpr std::string_view kRoles = R"("system", "developer", "user", "assistant")";
-constexpr std::string_view kContents = "a string, or an array of text parts, at least one";
-
-// The text of a content part, whose type is "text", or "input_text" or "output_text" as in
-// /v1/responses. `path`: the part's path and a '.'.
-std::string_view ReadPart(const Json& part, const std::string& path, Fields& message) {
-  Fields fields(part, path);
-  const Json* const type = fields.Need("type", "\"text\"");
-  if (type != nullptr && *type != "text" && *type != "input_text" && *type != "output_text") {
-    fields.Refuse("type", *type, "\"text\"");
-  }
-  fields.Ignore({"cache_control"});
-  for (const char* const name : {"annotations", "citations", "logprobs"}) fields.Lack(name);
-  fields.Need("text", "a string");
-  const std::string_view text = fields.String("text").value_or("");
-  if (auto error = fields.Finish()) message.Fail(std::move(*error));
-  return text;
-}
-
-ChatRole ReadRole(Fields& message) {
-  const Json* const value = message.Need("role", kRoles);
-  if (value == nullptr) return {};
-  const std::string name = value->is_string() ? value->get<std::string>() : "";
-  if (name == "developer") return ChatRole::kSystem;  // newer clients' name for system
-  const auto role = Names<ChatRole>().find(name);
-  if (role != Names<ChatRole>().end()) return role->second;
-  message.Refuse("role", *value, kRoles);
-  return {};
-}
-
-std::optional<std::string> ReadReasoning(Fields& message) {
-  const auto reasoning = message.String("reasoning_content");
-  return reasoning ? std::optional(std::string(*reasoning)) : std::nullopt;
-}
 
 ChatOptions ReadOptions(Fields& fields) {
   constexpr size_t kMostVariables = 128;
@@ -66,18 +28,6 @@ ChatOptions ReadOptions(Fields& fields) {
     }
   }
   return options;
-}
-
-// Reads the members of a message besides its role and content, which change nothing.
-void ReadMessageRest(Fields& message) {
-  const Json* const type = message.Any("type");
-  if (type != nullptr && *type != "message" && *type != "text") {
-    message.Refuse("type", *type, "\"message\", \"text\"");
-  }
-  message.Ignore({"name", "id", "status", "cache_control"});
-  for (const char* const name : {"tool_calls", "annotations", "citations", "refusal", "audio"}) {
-    message.Lack(name);
-  }
 }
 
 // Tools that a reply cannot call. Without tools, "auto" is as "none".
@@ -112,55 +62,6 @@ JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenize
 
 }  // namespace
 
-std::string ReadContent(Fields& fields, const std::string& name, const std::string& path) {
-  const Json* const content = fields.Need(name, kContents);
-  if (content == nullptr) return "";
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array() || content->empty()) {
-    fields.Refuse(name, *content, kContents);
-    return "";
-  }
-  std::string text;
-  for (size_t i = 0; i < content->size(); ++i) {
-    const Json& part = (*content)[i];
-    if (!part.is_object()) {
-      fields.Refuse(At(name, i), part, "an object of the type \"text\"");
-      return "";
-    }
-    if (i > 0) text += '\n';
-    text += ReadPart(part, path + At(name, i) + ".", fields);
-  }
-  return text;
-}
-
-std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name) {
-  constexpr std::string_view kAllowed = "an array of messages, at least one";
-  const Json* const array = fields.Need(name, kAllowed);
-  if (array == nullptr) return {};
-  if (!array->is_array() || array->empty()) {
-    fields.Refuse(name, *array, kAllowed);
-    return {};
-  }
-  std::vector<ChatMessage> messages;
-  for (const Json& object : *array) {
-    const std::string path = At(name, messages.size());
-    if (!object.is_object()) {
-      fields.Refuse(path, object, "an object");
-      return {};
-    }
-    Fields message(object, path + ".");
-    const ChatRole role = ReadRole(message);
-    messages.push_back({role, ReadContent(message, "content", path + ".")});
-    if (role == ChatRole::kAssistant) messages.back().reasoning = ReadReasoning(message);
-    ReadMessageRest(message);
-    if (auto error = message.Finish()) {
-      fields.Fail(std::move(*error));
-      return {};
-    }
-  }
-  return messages;
-}
-
 Result<ChatRequest> ParseChat(const Json& body) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
@@ -174,6 +75,7 @@ Result<ChatRequest> ParseChat(const Json& body) {
   ReadTools(fields);
   fields.Lack("echo");
   fields.Lack("add_special_tokens");
+  fields.Lack("return_token_strs");
   fields.Lack("response_format", {{"type", "text"}});
   fields.Lack("modalities", Json::array({"text"}));
   fields.Lack("audio");

@@ -21,13 +21,6 @@ struct ChatRequest {
   ChatOptions options = {};
 };
 
-// The text of the member `name`, a string or a list of text parts, which become lines. `path`: the
-// prefix of the member's name in errors.
-std::string ReadContent(Fields& fields, const std::string& name, const std::string& path);
-
-// The messages in the member `name`. Members that change nothing are ignored.
-std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name);
-
 // REQUIRES: `body` is an object and outlives the result.
 Result<ChatRequest> ParseChat(const Json& body);
 

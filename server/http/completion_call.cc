@@ -17,9 +17,6 @@ namespace {
 // Memory of one response that is sent whole.
 constexpr int64_t kMaxKeptBytes = int64_t{16} << 20;
 
-// A comment of the event stream, which clients skip and which keeps proxies from closing it.
-constexpr const char* kComment = ":\n\n";
-
 constexpr const char* kRequestIdHeader = "x-request-id";
 
 }  // namespace
@@ -93,12 +90,12 @@ void CompletionCall::Advance() {
 void CompletionCall::OnQuiet() {
   if (over_ || !request_.stream) return;
   Begin();
-  exchange_->Write(kComment);
+  exchange_->Write(answer_->Filler());
 }
 
 void CompletionCall::Begin() {
   if (std::exchange(begun_, true)) return;
-  exchange_->Begin({.content_type = "text/event-stream",
+  exchange_->Begin({.content_type = answer_->StreamType(),
                     .headers = {{"Cache-Control", "no-cache"},
                                 {"X-Accel-Buffering", "no"},  // nginx would hold events back
                                 {kRequestIdHeader, call_->id()}}});
@@ -115,8 +112,10 @@ void CompletionCall::Send(const StreamChunk& chunk) {
     }
   }
   if (request_.stream) {
+    std::string events = answer_->Events(chunk);
+    if (events.empty()) return call_->ChunkDone(/*delivered=*/true);
     in_flight_ = true;
-    exchange_->Write(answer_->Events(chunk));
+    exchange_->Write(std::move(events));
   } else {
     answer_->Add(chunk);
     call_->ChunkDone(/*delivered=*/true);
@@ -142,7 +141,7 @@ void CompletionCall::End(const CallEnd& end) {
   if (end.error) {
     const Error error = InCompletionTerms(*end.error, request_);
     if (!begun_) {
-      Respond(ErrorResponse(error));
+      Respond(answer_->Refusal(error));
     } else {
       exchange_->Write(answer_->ErrorEvents(error));
       exchange_->End(/*whole=*/false);

@@ -142,19 +142,22 @@ void ReadStop(Fields& fields, const std::string& name, CompletionRequest& reques
   }
 }
 
+void ReadSampling(Fields& fields, CompletionRequest& request) {
+  SamplingFields& sampling = request.params.sampling;
+  sampling.temperature = fields.Number("temperature");
+  sampling.top_k = fields.Int32("top_k");
+  sampling.top_p = fields.Number("top_p");
+  sampling.min_p = fields.Number("min_p");
+  sampling.repetition_penalty = fields.Number(request.repetition_field);
+  sampling.presence_penalty = fields.Number("presence_penalty");
+  sampling.frequency_penalty = fields.Number("frequency_penalty");
+  if (const auto seed = fields.Integer("seed")) sampling.seed = static_cast<uint64_t>(*seed);
+}
+
 void ReadGeneration(Fields& fields, CompletionRequest& request) {
   GenerateParams& params = request.params;
   params.model = fields.String("model").value_or("");
-  params.sampling.temperature = fields.Number("temperature");
-  params.sampling.top_k = fields.Int32("top_k");
-  params.sampling.top_p = fields.Number("top_p");
-  params.sampling.min_p = fields.Number("min_p");
-  params.sampling.repetition_penalty = fields.Number("repetition_penalty");
-  params.sampling.presence_penalty = fields.Number("presence_penalty");
-  params.sampling.frequency_penalty = fields.Number("frequency_penalty");
-  if (const auto seed = fields.Integer("seed")) {
-    params.sampling.seed = static_cast<uint64_t>(*seed);
-  }
+  ReadSampling(fields, request);
   ReadLogitBias(fields, params.sampling);
   params.sampling.allowed_token_ids =
       request.token_ids.emplace_back(fields.TokenIds("allowed_token_ids"));
@@ -191,6 +194,7 @@ Error InCompletionTerms(Error error, const CompletionRequest& request) {
   }
   if (field.starts_with(kSampling)) {
     field.erase(0, kSampling.size());
+    if (field == "repetition_penalty") field = request.repetition_field;
   } else if (field.starts_with(kTokens)) {
     field.replace(0, kTokens.size(), prompt);
   } else if (field == "text" || field == "tokens") {

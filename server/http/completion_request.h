@@ -23,6 +23,7 @@ struct CompletionRequest {
   std::string length_field = "max_tokens";
   std::string stop_field = "stop";
   std::string logprobs_field = "logprobs";
+  std::string repetition_field = "repetition_penalty";
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
   bool usage_in_chunks = false;
@@ -36,7 +37,10 @@ struct CompletionRequest {
   void DropViews();
 };
 
-// Reads the members that all APIs share: the model, sampling, ends, and members that are ignored.
+// Reads how tokens are chosen.
+void ReadSampling(Fields& fields, CompletionRequest& request);
+// Reads the members that OpenAI's and Anthropic's APIs share: the model, sampling, ends, and
+// members that are ignored.
 void ReadGeneration(Fields& fields, CompletionRequest& request);
 // Reads in addition the members that completions and chat completions share: all except prompt,
 // messages and log-probabilities.

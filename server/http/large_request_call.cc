@@ -7,8 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "server/http/error_response.h"
-
 namespace triptych::server {
 
 LargeRequestCall::LargeRequestCall(HttpRequest request, std::string client, Handle handle,
@@ -32,7 +30,7 @@ void LargeRequestCall::Start(Exchange& exchange) {
                      [call = weak_from_this(), request = std::exchange(request_, nullptr),
                       kept = std::exchange(kept_, nullptr), handle = handle_,
                       mailbox = mailbox_](const std::optional<Error>& refused) mutable {
-                       HttpReply answer = refused ? ErrorResponse(*refused) : handle(*request);
+                       HttpReply answer = handle(*request, refused);
                        // The request is returned in any case: its share of the budget ends on the
                        // I/O thread.
                        mailbox->Post([call, request = std::exchange(request, nullptr),

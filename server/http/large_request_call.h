@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/core/requests/tokenization_queue.h"
@@ -17,8 +18,8 @@ namespace triptych::server {
 class LargeRequestCall final : public HttpCall,
                                public std::enable_shared_from_this<LargeRequestCall> {
  public:
-  // Called on the queue's thread.
-  using Handle = std::function<HttpReply(const HttpRequest&)>;
+  // Called on the queue's thread, with an error if the queue refuses the request.
+  using Handle = std::function<HttpReply(const HttpRequest&, const std::optional<Error>& refused)>;
 
   // The queue must outlive the call. It holds `kept` until the request has been handled and is the
   // I/O thread's again.

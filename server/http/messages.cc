@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "server/http/chat_messages.h"
 #include "server/http/error_response.h"
 
 namespace triptych::server {
@@ -25,6 +26,16 @@ std::string MessageEvent(const std::string& type, const JsonOutput& members) {
   JsonOutput event = {{"type", type}};
   event.update(members);
   return ServerEvent(type, ToText(event));
+}
+
+// Types of content blocks, and the members that have their text.
+constexpr const char* kText = "text";
+constexpr const char* kThinking = "thinking";
+
+JsonOutput Block(const std::string& name, const std::string& text) {
+  JsonOutput block = {{"type", name}, {name, text}};
+  if (name == kThinking) block["signature"] = "";
+  return block;
 }
 
 JsonOutput UsageOf(const serving::RequestUsage& usage) {
@@ -70,7 +81,10 @@ Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
 }
 
 MessagesAnswer::MessagesAnswer(const AnswerStart& start, const CompletionRequest& request)
-    : model_(start.model.name), id_("msg_" + start.request_id), stops_(request.params.stop) {
+    : model_(start.model.name),
+      id_("msg_" + start.request_id),
+      stops_(request.params.stop),
+      splitter_(request.thoughts) {
   usage_.prompt_tokens = std::ssize(start.prompts.front().tokens);
 }
 
@@ -96,36 +110,56 @@ JsonOutput MessagesAnswer::Message() const {
 }
 
 void MessagesAnswer::Add(const StreamChunk& chunk) {
-  text_ += chunk.text;
-  End(chunk);
+  const ReasoningSplitter::Parts parts = Read(chunk);
+  thoughts_ += parts.reasoning;
+  text_ += parts.content;
 }
 
-void MessagesAnswer::End(const StreamChunk& chunk) {
-  if (!chunk.completion) return;
-  completion_ = chunk.completion;
-  usage_ = chunk.completion->usage;
+ReasoningSplitter::Parts MessagesAnswer::Read(const StreamChunk& chunk) {
+  if (chunk.completion) {
+    completion_ = chunk.completion;
+    usage_ = chunk.completion->usage;
+  }
+  return splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
 }
 
 std::string MessagesAnswer::Whole() const {
   JsonOutput message = Message();
-  message["content"].push_back({{"type", "text"}, {"text", text_}});
+  if (!thoughts_.empty()) message["content"].push_back(Block(kThinking, thoughts_));
+  if (!text_.empty() || thoughts_.empty()) message["content"].push_back(Block(kText, text_));
   return ToText(message);
 }
 
 std::string MessagesAnswer::BeginEvents() {
-  return MessageEvent("message_start", {{"message", Message()}}) +
-         MessageEvent("content_block_start",
-                      {{"index", 0}, {"content_block", {{"type", "text"}, {"text", ""}}}});
+  return MessageEvent("message_start", {{"message", Message()}});
+}
+
+std::string MessagesAnswer::BlockEvents(const std::string& name, const std::string& text) {
+  std::string events;
+  if (block_ != name) {
+    if (blocks_ > 0) events = MessageEvent("content_block_stop", {{"index", blocks_ - 1}});
+    block_ = name;
+    events += MessageEvent("content_block_start",
+                           {{"index", blocks_++}, {"content_block", Block(name, "")}});
+  }
+  if (text.empty()) return events;
+  return events + MessageEvent("content_block_delta",
+                               {{"index", blocks_ - 1},
+                                {"delta", {{"type", name + "_delta"}, {name, text}}}});
 }
 
 std::string MessagesAnswer::Events(const StreamChunk& chunk) {
-  End(chunk);
-  return MessageEvent("content_block_delta",
-                      {{"index", 0}, {"delta", {{"type", "text_delta"}, {"text", chunk.text}}}});
+  const ReasoningSplitter::Parts parts = Read(chunk);
+  std::string events;
+  if (!parts.reasoning.empty()) events = BlockEvents(kThinking, parts.reasoning);
+  if (!parts.content.empty()) events += BlockEvents(kText, parts.content);
+  return events;
 }
 
 std::string MessagesAnswer::EndEvents() {
-  return MessageEvent("content_block_stop", {{"index", 0}}) +
+  std::string events;
+  if (blocks_ == 0) events = BlockEvents(kText, "");
+  return events + MessageEvent("content_block_stop", {{"index", blocks_ - 1}}) +
          MessageEvent("message_delta", {{"delta", Stop()}, {"usage", UsageOf(usage_)}}) +
          MessageEvent("message_stop", JsonOutput::object());
 }

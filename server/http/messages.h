@@ -10,6 +10,7 @@
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
+#include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/http/answer.h"
 #include "server/http/chat_completions.h"
@@ -36,8 +37,11 @@ class MessagesAnswer final : public Answer {
   std::string ErrorEvents(const Error& error) override;
 
  private:
-  // Keeps the chunk's completion, if it is the last.
-  void End(const StreamChunk& chunk);
+  // Splits the chunk's text. Keeps its completion, if it is the last.
+  ReasoningSplitter::Parts Read(const StreamChunk& chunk);
+  // The events of a block's delta, and before it those of the block's begin and the last one's end.
+  // `name`: the member that has the text, which names the types, too.
+  std::string BlockEvents(const std::string& name, const std::string& text);
   // The message without its content.
   JsonOutput Message() const;
   // The end's reason and stop sequence; null before the end.
@@ -46,7 +50,10 @@ class MessagesAnswer final : public Answer {
   const std::string model_;
   const std::string id_;
   const std::vector<std::string> stops_;  // the client's
-  std::string text_;                      // of a whole response
+  ReasoningSplitter splitter_;
+  std::string thoughts_, text_;  // of a whole response
+  std::string block_;            // of a stream: the member of the block that has begun, or empty
+  int blocks_ = 0;               // of a stream: those that have begun
   std::optional<serving::Completion> completion_;
   serving::RequestUsage usage_;
 };

@@ -64,6 +64,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"max_model_len", MostPositions(model)},  // vLLM's name
           {"generation_defaults", DefaultsJson(model.defaults)},
           {"chat_template", ChatTemplateJson(model.chat_template.get())},
+          {"own_chat_templates", model.own_chat_templates},
           {"tokenizer", TokenizerJson(*model.tokenizer)}};
 }
 

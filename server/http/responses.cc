@@ -1,7 +1,9 @@
 #include "server/http/responses.h"
 
+#include <iterator>
 #include <utility>
 
+#include "server/http/chat_messages.h"
 #include "server/http/error_response.h"
 
 namespace triptych::server {
@@ -30,12 +32,23 @@ void ReadTextFormat(Fields& fields) {
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
 
+// Reads {"effort": null, "summary": null}: the template decides about thoughts.
+void ReadReasoning(Fields& fields) {
+  const Json* const reasoning = fields.Any("reasoning");
+  if (reasoning == nullptr) return;
+  if (!reasoning->is_object()) return fields.Refuse("reasoning", *reasoning, "an object");
+  Fields members(*reasoning, "reasoning.");
+  for (const char* const name : {"effort", "summary", "generate_summary"}) members.Lack(name);
+  if (const auto error = members.Finish()) fields.Fail(*error);
+}
+
 // Members of conversations that the server would have to keep, and of tools.
 void ReadUnsupported(Fields& fields) {
   for (const char* const name : {"previous_response_id", "conversation", "prompt", "background",
-                                 "include", "tools", "max_tool_calls", "reasoning"}) {
+                                 "include", "tools", "max_tool_calls"}) {
     fields.Lack(name);
   }
+  ReadReasoning(fields);
   const Json* const choice = fields.Any("tool_choice");
   if (choice != nullptr && *choice != "auto") fields.Lack("tool_choice", "none");
   fields.Lack("truncation", "disabled");
@@ -67,29 +80,38 @@ Result<ChatRequest> ParseResponses(const Json& body) {
 ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionRequest& request)
     : model_(start.model.name),
       id_("resp_" + start.request_id),
-      item_id_("msg_" + start.request_id),
       max_output_tokens_(request.params.max_new_tokens),
       temperature_(request.params.sampling.temperature),
-      top_p_(request.params.sampling.top_p) {}
+      top_p_(request.params.sampling.top_p),
+      splitter_(request.thoughts),
+      thoughts_{.type = "reasoning", .part_type = "reasoning_text", .id = "rs_" + start.request_id},
+      message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id} {}
 
-JsonOutput ResponsesAnswer::Part() const {
-  return {{"type", "output_text"},
-          {"text", text_},
-          {"annotations", JsonOutput::array()},
-          {"logprobs", JsonOutput::array()}};
+JsonOutput ResponsesAnswer::Part(const Item& item, const std::string& text) {
+  JsonOutput part = {{"type", item.part_type}, {"text", text}};
+  if (part.at("type") != "output_text") return part;
+  part["annotations"] = JsonOutput::array();
+  part["logprobs"] = JsonOutput::array();
+  return part;
 }
 
-JsonOutput ResponsesAnswer::Item(bool done) const {
-  const bool cut = reason_ == serving::FinishReason::kLength;
-  JsonOutput content = JsonOutput::array();
-  if (done) content.push_back(Part());
-  return {{"id", item_id_},
-          {"type", "message"},
-          {"status", !done ? "in_progress"
-                     : cut ? "incomplete"
-                           : "completed"},
-          {"role", "assistant"},
-          {"content", std::move(content)}};
+JsonOutput ResponsesAnswer::ItemJson(const Item& item, bool done) const {
+  // The reply may have been cut in its last item.
+  const bool is_last = &item == &message_ || message_.text.empty();
+  const bool cut = is_last && reason_ == serving::FinishReason::kLength;
+  JsonOutput json = {{"id", item.id},
+                     {"type", item.type},
+                     {"status", !done ? "in_progress"
+                                : cut ? "incomplete"
+                                      : "completed"}};
+  if (&item == &message_) {
+    json["role"] = "assistant";
+  } else {
+    json["summary"] = JsonOutput::array();
+  }
+  json["content"] = JsonOutput::array();
+  if (done) json["content"].push_back(Part(item, item.text));
+  return json;
 }
 
 JsonOutput ResponsesAnswer::Response(bool done) const {
@@ -123,20 +145,31 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
       {"usage", nullptr},
       {"metadata", JsonOutput::object()}};
   if (!done) return response;
-  response["output"].push_back(Item(done));
+  if (!thoughts_.text.empty()) response["output"].push_back(ItemJson(thoughts_, done));
+  if (!message_.text.empty() || thoughts_.text.empty()) {
+    response["output"].push_back(ItemJson(message_, done));
+  }
   response["usage"] = {{"input_tokens", usage_.prompt_tokens},
                        {"input_tokens_details", {{"cached_tokens", usage_.cached_prompt_tokens}}},
                        {"output_tokens", usage_.generated_tokens},
-                       {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                       {"output_tokens_details", {{"reasoning_tokens", thought_tokens_}}},
                        {"total_tokens", usage_.prompt_tokens + usage_.generated_tokens}};
   return response;
 }
 
-void ResponsesAnswer::Add(const StreamChunk& chunk) {
-  text_ += chunk.text;
-  if (!chunk.completion) return;
-  reason_ = chunk.completion->reason;
-  usage_ = chunk.completion->usage;
+void ResponsesAnswer::Add(const StreamChunk& chunk) { Read(chunk); }
+
+ReasoningSplitter::Parts ResponsesAnswer::Read(const StreamChunk& chunk) {
+  ReasoningSplitter::Parts parts =
+      splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
+  thoughts_.text += parts.reasoning;
+  message_.text += parts.content;
+  if (splitter_.in_thoughts()) thought_tokens_ += std::ssize(chunk.tokens);
+  if (chunk.completion) {
+    reason_ = chunk.completion->reason;
+    usage_ = chunk.completion->usage;
+  }
+  return parts;
 }
 
 std::string ResponsesAnswer::Whole() const { return ToText(Response(/*done=*/true)); }
@@ -147,35 +180,56 @@ std::string ResponsesAnswer::Event(const std::string& type, const JsonOutput& me
   return ServerEvent(type, ToText(event));
 }
 
-std::string ResponsesAnswer::ItemEvent(const std::string& type, const JsonOutput& item) {
-  return Event(type, {{"output_index", 0}, {"item", item}});
+std::string ResponsesAnswer::ItemEvent(const std::string& type, bool done) {
+  return Event(type, {{"output_index", items_ - 1}, {"item", ItemJson(*item_, done)}});
 }
 
 std::string ResponsesAnswer::PartEvent(const std::string& type, const std::string& name,
                                        const JsonOutput& value) {
-  JsonOutput members = {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
+  JsonOutput members = {{"item_id", item_->id}, {"output_index", items_ - 1}, {"content_index", 0}};
   members[name] = value;
-  if (name != "part") members["logprobs"] = JsonOutput::array();
+  if (name != "part" && item_ == &message_) members["logprobs"] = JsonOutput::array();
   return Event(type, members);
 }
 
 std::string ResponsesAnswer::BeginEvents() {
   const JsonOutput response = {{"response", Response(/*done=*/false)}};
   std::string events = Event("response.created", response);
-  events += Event("response.in_progress", response);
-  events += ItemEvent("response.output_item.added", Item(/*done=*/false));
-  return events + PartEvent("response.content_part.added", "part", Part());
+  return events += Event("response.in_progress", response);
+}
+
+std::string ResponsesAnswer::DeltaEvents(const Item& item, const std::string& text) {
+  std::string events;
+  if (item_ != &item) {
+    if (item_ != nullptr) events = DoneEvents();
+    item_ = &item;
+    ++items_;
+    events += ItemEvent("response.output_item.added", /*done=*/false);
+    events += PartEvent("response.content_part.added", "part", Part(item, ""));
+  }
+  if (text.empty()) return events;
+  return events + PartEvent(std::string("response.") + item.part_type + ".delta", "delta", text);
 }
 
 std::string ResponsesAnswer::Events(const StreamChunk& chunk) {
-  Add(chunk);
-  return PartEvent("response.output_text.delta", "delta", chunk.text);
+  const ReasoningSplitter::Parts parts = Read(chunk);
+  std::string events;
+  if (!parts.reasoning.empty()) events = DeltaEvents(thoughts_, parts.reasoning);
+  if (!parts.content.empty()) events += DeltaEvents(message_, parts.content);
+  return events;
+}
+
+std::string ResponsesAnswer::DoneEvents() {
+  std::string events =
+      PartEvent(std::string("response.") + item_->part_type + ".done", "text", item_->text);
+  events += PartEvent("response.content_part.done", "part", Part(*item_, item_->text));
+  return events + ItemEvent("response.output_item.done", /*done=*/true);
 }
 
 std::string ResponsesAnswer::EndEvents() {
-  std::string events = PartEvent("response.output_text.done", "text", text_);
-  events += PartEvent("response.content_part.done", "part", Part());
-  events += ItemEvent("response.output_item.done", Item(/*done=*/true));
+  std::string events;
+  if (item_ == nullptr) events = DeltaEvents(message_, "");
+  events += DoneEvents();
   const bool cut = reason_ == serving::FinishReason::kLength;
   return events + Event(cut ? "response.incomplete" : "response.completed",
                         {{"response", Response(/*done=*/true)}});

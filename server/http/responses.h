@@ -9,6 +9,7 @@
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
+#include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/http/answer.h"
 #include "server/http/chat_completions.h"
@@ -38,21 +39,39 @@ class ResponsesAnswer final : public Answer {
  private:
   // An event of `type` with its members and the next number.
   std::string Event(const std::string& type, const JsonOutput& members);
-  // An event of the response's message, or of its only part.
-  std::string ItemEvent(const std::string& type, const JsonOutput& item);
+  // An output item: the thoughts or the message. It has one part.
+  struct Item {
+    const char* type;
+    const char* part_type;
+    std::string id;
+    std::string text = {};
+  };
+
+  // Splits the chunk's text and adds it to the items.
+  ReasoningSplitter::Parts Read(const StreamChunk& chunk);
+  // An event of the item that has begun last, or of its part.
+  std::string ItemEvent(const std::string& type, bool done);
   std::string PartEvent(const std::string& type, const std::string& name, const JsonOutput& value);
-  JsonOutput Part() const;
-  JsonOutput Item(bool done) const;
+  // The events of an item's delta, and before it those of the item's begin and the last one's end.
+  std::string DeltaEvents(const Item& item, const std::string& text);
+  // The events of the end of the item that has begun last.
+  std::string DoneEvents();
+  // The item's only part.
+  static JsonOutput Part(const Item& item, const std::string& text);
+  JsonOutput ItemJson(const Item& item, bool done) const;
   JsonOutput Response(bool done) const;
 
   const std::string model_;
   const std::string id_;
-  const std::string item_id_;
   const std::optional<int64_t> max_output_tokens_;
   const std::optional<float> temperature_, top_p_;
   const int64_t created_ = UnixTime();
   int64_t next_number_ = 0;  // of events
-  std::string text_;
+  ReasoningSplitter splitter_;
+  Item thoughts_, message_;
+  const Item* item_ = nullptr;  // of a stream: the item that has begun last
+  int64_t items_ = 0;           // of a stream: those that have begun
+  int64_t thought_tokens_ = 0;
   std::optional<serving::FinishReason> reason_;
   serving::RequestUsage usage_;
 };

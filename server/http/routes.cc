@@ -10,6 +10,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
+#include "engine/base/version.h"
 #include "server/core/log.h"
 #include "server/core/requests/tokenization_queue.h"
 #include "server/core/stats/metrics.h"
@@ -23,6 +24,9 @@
 #include "server/http/large_request_call.h"
 #include "server/http/messages.h"
 #include "server/http/models.h"
+#include "server/http/ollama_answer.h"
+#include "server/http/ollama_models.h"
+#include "server/http/ollama_requests.h"
 #include "server/http/page.h"
 #include "server/http/request_target.h"
 #include "server/http/responses.h"
@@ -32,6 +36,9 @@ namespace triptych::server {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Ollama's API has errors of its own shape.
+bool IsOllamas(std::string_view path) { return path.starts_with("/api/"); }
 
 // The reply of `handle` to the request's body, a JSON object.
 template <typename Handle>
@@ -79,6 +86,12 @@ const Routes::Route Routes::kRoutes[] = {
     {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens, true},
     {"POST", "/tokenize", Scope::kInference, false, &Routes::Tokenize, true},
     {"POST", "/detokenize", Scope::kInference, false, &Routes::Detokenize},
+    {"POST", "/api/chat", Scope::kInference, true, &Routes::OllamaChat, true},
+    {"POST", "/api/generate", Scope::kInference, true, &Routes::OllamaGenerate, true},
+    {"GET", "/api/tags", Scope::kInference, false, &Routes::OllamaTags},
+    {"GET", "/api/ps", Scope::kInference, false, &Routes::OllamaRunning},
+    {"POST", "/api/show", Scope::kInference, false, &Routes::OllamaShow},
+    {"GET", "/api/version", std::nullopt, false, &Routes::OllamaVersion},
     {"GET", "/metrics", Scope::kStatistics, false, &Routes::Metrics},
     {"GET", "/v1/kv-cache", Scope::kStatistics, false, &Routes::KvCache},
 };
@@ -117,6 +130,13 @@ HttpResponse Routes::Options(std::string_view path) const {
 }
 
 std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
+  std::variant<HttpResponse, Admitted> admitted = Check(head);
+  auto* const refused = std::get_if<HttpResponse>(&admitted);
+  if (refused != nullptr && IsOllamas(head.path)) *refused = InOllamaShape(std::move(*refused));
+  return admitted;
+}
+
+std::variant<HttpResponse, Routes::Admitted> Routes::Check(const Head& head) const {
   const Route* const found = Find(head.path);
   if (found == nullptr) return UnknownPath(head.path);
   const bool is_get = found->method == "GET";
@@ -144,14 +164,26 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (is_quick && !admitted.route->renders) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
-      [this, admitted](const HttpRequest& large) { return HandleNow(admitted, large); },
+      [this, admitted](const HttpRequest& large, const std::optional<Error>& refused) {
+        return refused ? Refusal(admitted, *refused) : HandleNow(admitted, large);
+      },
       admitted.entry->core.requests.queue(), mailbox_, large_requests_);
+}
+
+HttpResponse Routes::Refusal(const Admitted& admitted, const Error& error) {
+  HttpResponse response = ErrorResponse(error);
+  return IsOllamas(admitted.route->path) ? InOllamaShape(std::move(response)) : response;
 }
 
 HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const AuthorizedCall* const entry = admitted.entry ? &*admitted.entry : nullptr;
   try {
-    return (this->*admitted.route->handle)(entry, request);
+    HttpReply reply = (this->*admitted.route->handle)(entry, request);
+    auto* const response = std::get_if<HttpResponse>(&reply);
+    if (response != nullptr && response->status >= 400 && IsOllamas(admitted.route->path)) {
+      *response = InOllamaShape(std::move(*response));
+    }
+    return reply;
   } catch (const std::exception& e) {  // such as std::bad_alloc
     LogError("HTTP: a request failed: {}", e.what());
     return StatusResponse(500, "internal", "the request could not be handled");
@@ -252,6 +284,49 @@ HttpReply Routes::Detokenize(const AuthorizedCall* entry, const HttpRequest& req
   return WithBody(request, [&](const Json& body) -> HttpReply {
     return server::Detokenize(body, entry->core);
   });
+}
+
+template <typename OneAnswer>
+HttpReply Routes::GenerateOllama(const AuthorizedCall& entry, Result<OllamaRequest> request) const {
+  if (!request.ok()) return ErrorResponse(request.error());
+  if (const auto* const load = std::get_if<OllamaLoad>(&request.value())) {
+    return HttpResponse{.body = OllamaLoaded(load->model, load->is_chat)};
+  }
+  if (auto* const completion = std::get_if<CompletionRequest>(&request.value())) {
+    return Generate<OneAnswer>(entry, std::move(*completion));
+  }
+  return GenerateChat<OneAnswer>(entry, std::get<ChatRequest>(std::move(request).value()));
+}
+
+HttpReply Routes::OllamaChat(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) {
+    return GenerateOllama<OllamaChatAnswer>(*entry, ParseOllamaChat(body, entry->core.models));
+  });
+}
+
+HttpReply Routes::OllamaGenerate(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) {
+    return GenerateOllama<OllamaGenerateAnswer>(
+        *entry, ParseOllamaGenerate(body, entry->core.models, text_defaults_));
+  });
+}
+
+HttpReply Routes::OllamaTags(const AuthorizedCall* entry, const HttpRequest&) const {
+  return HttpResponse{.body = server::OllamaTags(entry->core.models, created_)};
+}
+
+HttpReply Routes::OllamaRunning(const AuthorizedCall* entry, const HttpRequest&) const {
+  return HttpResponse{.body = server::OllamaRunning(entry->core.models)};
+}
+
+HttpReply Routes::OllamaShow(const AuthorizedCall* entry, const HttpRequest& request) const {
+  return WithBody(request, [&](const Json& body) -> HttpReply {
+    return server::OllamaShow(body, entry->core.models, created_);
+  });
+}
+
+HttpReply Routes::OllamaVersion(const AuthorizedCall*, const HttpRequest&) const {
+  return HttpResponse{.body = ToText({{"version", Version()}})};
 }
 
 HttpReply Routes::Metrics(const AuthorizedCall* entry, const HttpRequest&) const {

@@ -20,6 +20,7 @@
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
 #include "server/http/mailbox.h"
+#include "server/http/ollama_requests.h"
 #include "server/http/unix_time.h"
 
 namespace triptych::server {
@@ -83,6 +84,9 @@ class Routes {
   static const Route* Find(std::string_view path);
   static HttpResponse UnknownPath(std::string_view path);
 
+  std::variant<HttpResponse, Admitted> Check(const Head& head) const;
+  // The response to a request that a queue refuses.
+  static HttpResponse Refusal(const Admitted& admitted, const Error& error);
   // Calls the route's handler. Thread-safe, as are the functions below.
   HttpReply HandleNow(const Admitted& admitted, const HttpRequest& request) const;
 
@@ -99,6 +103,12 @@ class Routes {
   HttpReply Detokenize(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply Metrics(const AuthorizedCall* entry, const HttpRequest& request) const;
   HttpReply KvCache(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaChat(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaGenerate(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaTags(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaRunning(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaShow(const AuthorizedCall* entry, const HttpRequest& request) const;
+  HttpReply OllamaVersion(const AuthorizedCall* entry, const HttpRequest& request) const;
 
   // Starts a generation whose response is an Answer.
   template <typename OneAnswer>
@@ -106,6 +116,8 @@ class Routes {
   // The same of a chat, unless it is an error.
   template <typename OneAnswer>
   HttpReply GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> chat) const;
+  template <typename OneAnswer>
+  HttpReply GenerateOllama(const AuthorizedCall& entry, Result<OllamaRequest> request) const;
 
   const AuthGate& gate_;
   const std::shared_ptr<Mailbox> mailbox_;

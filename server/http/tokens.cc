@@ -128,7 +128,12 @@ HttpResponse Detokenize(const Json& body, const ServerCore& core) {
   params.token_ids = ids;
   if (const auto error = fields.Finish()) return ErrorResponse(*error);
   const auto text = core.requests.Detokenize(params);
-  if (!text.ok()) return ErrorResponse(text.error());
+  if (!text.ok()) {
+    Error error = text.error();
+    constexpr std::string_view kIds = "token_ids";
+    if (is_tokens && error.field.starts_with(kIds)) error.field.replace(0, kIds.size(), "tokens");
+    return ErrorResponse(error);
+  }
   if (!is_tokens) return {.body = ToText({{"text", text.value()}})};
   return {.body = ToText({{"content", text.value()}, {"prompt", text.value()}})};
 }

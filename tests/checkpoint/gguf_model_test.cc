@@ -569,20 +569,6 @@ TEST_F(GgufModelTest, TheEmbeddingMustBeThere) {
   EXPECT_EQ(Refusal(model), "tensor token_embd.weight is missing");
 }
 
-TEST_F(GgufModelTest, ChatTemplatesAreInTheMetadata) {
-  Model model = Llama();
-  WriteFile(path_, model.Bytes());
-  EXPECT_EQ(GgufChatTemplate(GgufFile(path_)), std::nullopt);
-  model.keys.push_back(
-      [](GgufBuilder& file) { file.Add("tokenizer.chat_template", "{{ messages }}"); });
-  WriteFile(path_, model.Bytes());
-  model.keys.push_back(
-      [](GgufBuilder& file) { file.Add("tokenizer.chat_template.tool_use", "{{ tools }}"); });
-  WriteFile(path_, model.Bytes());
-  EXPECT_EQ(GgufChatTemplate(GgufFile(path_)), "{{ messages }}");
-  EXPECT_EQ(GgufChatTemplate(GgufFile(path_), "tool_use"), "{{ tools }}");
-}
-
 TEST_F(GgufModelTest, IsACheckpointLikeADirectory) {
   EXPECT_TRUE(MayBeCheckpoint(directory_.path()));
   EXPECT_FALSE(MayBeCheckpoint(path_));

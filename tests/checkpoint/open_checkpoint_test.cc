@@ -73,5 +73,32 @@ TEST(OpenCheckpointTest, AHeadThatDiffersFromTheTiedEmbeddingIsTheHead) {
   }
 }
 
+// A plan is of the model that is loaded.
+TEST(OpenCheckpointTest, TheConfigAloneTellsOfAnUntiedHeadIfTheTensorsAreThere) {
+  const Stored embedding{{4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}};
+  const Stored other{{4, 2}, {1, 2, 3, 4, 5, 6, 7, 9}};
+  Json tied = published::SmolLm2();
+  tied["tie_word_embeddings"] = true;
+  const TempDir directory;
+  WriteFile(directory.path() / "config.json", tied.dump());
+  EXPECT_TRUE(ReadConfig(directory.path()).tie_word_embeddings);
+  const auto write = [&](const std::string& file, const Stored& head) {
+    WriteFile(directory.path() / file,
+              Safetensors({{"model.embed_tokens.weight", embedding}, {"lm_head.weight", head}}));
+  };
+  write("model.safetensors", embedding);
+  EXPECT_TRUE(ReadConfig(directory.path()).tie_word_embeddings);
+  write("model.safetensors", other);
+  EXPECT_FALSE(ReadConfig(directory.path()).tie_word_embeddings);
+  // An index without its shards, as of a model that is not downloaded yet.
+  std::filesystem::remove(directory.path() / "model.safetensors");
+  WriteFile(directory.path() / "model.safetensors.index.json",
+            R"({"weight_map": {"lm_head.weight": "a.safetensors",
+                               "model.embed_tokens.weight": "a.safetensors"}})");
+  EXPECT_TRUE(ReadConfig(directory.path()).tie_word_embeddings);
+  write("a.safetensors", other);
+  EXPECT_FALSE(ReadConfig(directory.path()).tie_word_embeddings);
+}
+
 }  // namespace
 }  // namespace triptych::checkpoint::open_checkpoint_test

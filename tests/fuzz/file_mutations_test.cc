@@ -391,7 +391,7 @@ TEST(FileMutationsTest, ValuesOfFilesNextToATokenizer) {
         checkpoint::ReadGenerationConfig(directory.path());
         checkpoint::OpenedCheckpoint checkpoint;
         checkpoint.path = directory.path();
-        checkpoint::ReadChatTemplate(checkpoint);
+        checkpoint::ReadChatTemplates(checkpoint);
       } catch (const LoadError& e) {
         PromiseClearLine(e.what(), 1000);
       }

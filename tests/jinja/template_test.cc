@@ -110,6 +110,36 @@ TEST(TemplateTest, LoopsKnowTheirPlace) {
             "123");
 }
 
+// As Jinja's extension of loop controls, which writes Python's break and continue in their place.
+TEST(TemplateTest, BreakAndContinueLeaveBlocksToTheLoopAround) {
+  const std::string for_each = "{% for i in [1, 2, 3] %}{{ i }}";
+  EXPECT_EQ(Plain(for_each + "{% for j in [] %}{% else %}{% break %}{% endfor %}!{% endfor %}"),
+            "1");
+  EXPECT_EQ(Plain(for_each + "{% for j in [] %}{% else %}{% continue %}{% endfor %}!{% endfor %}"),
+            "123");
+  EXPECT_EQ(Plain(for_each + "{% set x %}a{% if i == 2 %}{% break %}{% endif %}{% endset %}{{ x }}"
+                             "{% endfor %}"),
+            "1a2");
+  EXPECT_EQ(Plain(for_each + "{% filter upper %}a{% if i == 2 %}{% continue %}{% endif %}"
+                             "{% endfilter %}{% endfor %}"),
+            "1A23A");
+  EXPECT_EQ(Plain(for_each + "{% with y = 1 %}{% break %}{% endwith %}!{% endfor %}"), "1");
+  EXPECT_EQ(Failing("{% for j in [] %}{% else %}{% break %}{% endfor %}"),
+            "line 1: break and continue are allowed in a loop only");
+  EXPECT_EQ(Failing(for_each + "{% for j in [] recursive %}{% else %}{% break %}{% endfor %}"
+                               "{% endfor %}"),
+            "line 1: break and continue are allowed in a loop only");
+}
+
+TEST(TemplateTest, ErrorsNameTheMethod) {
+  EXPECT_EQ(Failing("{{ 'a'.lower(1) }}"), "line 1: lower has 1 arguments; allowed: at most 0");
+  EXPECT_EQ(Failing("{{ 'a'.rstrip(1) }}"), "line 1: rstrip: chars is of type int; allowed: str");
+  EXPECT_EQ(Failing("{{ 'a'.isalpha(1) }}"), "line 1: isalpha has 1 arguments; allowed: at most 0");
+  EXPECT_EQ(Failing("{{ 'a'.removesuffix() }}"), "line 1: removesuffix needs the argument suffix");
+  EXPECT_EQ(Failing("{{ 'a' | lower(1) }}"), "line 1: lower has 1 arguments; allowed: at most 0");
+  EXPECT_EQ(Failing("{{ [1] | max(1, 2, 3) }}"), "line 1: max has 3 arguments; allowed: at most 2");
+}
+
 TEST(TemplateTest, NamesOfALoopEndWithItAndNamespacesDoNot) {
   EXPECT_EQ(
       Plain("{% set x = 0 %}{% set ns = namespace(x=0) %}{% for i in [1, 2] %}"

@@ -608,6 +608,11 @@ TEST(GenerateTest, AllowedTokensAndStopTokens) {
   request.set_include_stop(true);
   EXPECT_EQ(Generate(server.inference(), request)->text(),
             whole.substr(0, whole.find(stop) + stop.size()));
+  // A stop string that is complete by the minimum is text, as in vLLM.
+  request.set_min_new_tokens(static_cast<int32_t>(whole.find(stop) + stop.size()));
+  const size_t next = whole.find(stop, whole.find(stop) + 1);
+  EXPECT_EQ(Generate(server.inference(), request)->text(),
+            next == whole.npos ? whole : whole.substr(0, next + stop.size()));
 }
 
 TEST(GenerateTest, SharesWhatIsCachedUnlessToldNotTo) {

@@ -119,6 +119,10 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   std::ofstream(jinja) << "{{ bos_token }}";
   EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=" + jinja).chat_template,
             (ChatTemplateText{"own.jinja", "{{ bos_token }}"}));
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=own").chat_template,
+            (ChatTemplateText{"own", "", "default"}));
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",chat-template=own:rag").chat_template,
+            (ChatTemplateText{"own:rag", "", "rag"}));
 
   EXPECT_EQ(own.max_positions, std::nullopt);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",max-model-len=4096").max_positions, 4096);

@@ -22,6 +22,9 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
     if (model.own_chat_template) {
       std::ofstream(directory / model.name / "chat_template.jinja") << *model.own_chat_template;
     }
+    if (model.tokenizer_config) {
+      std::ofstream(directory / model.name / "tokenizer_config.json") << *model.tokenizer_config;
+    }
     if (model.tokenizer_json) {
       std::ofstream(directory / model.name / "tokenizer.json") << *model.tokenizer_json;
     }

@@ -41,6 +41,7 @@ struct TestModel {
   std::optional<int64_t> kv_cache_bytes = {};
   std::optional<ChatTemplateText> chat_template = {};  // option of the model
   std::optional<std::string> own_chat_template = {};   // file of its directory
+  std::optional<std::string> tokenizer_config = {};    // file of its directory
   std::optional<std::string> tokenizer_json = {};      // file; without it, bytes are tokens
   std::optional<std::string> generation_config = {};   // file
 };

@@ -238,6 +238,24 @@ TEST(StopStringsTest, HiddenTextMatchesAndIsNotShown) {
   EXPECT_EQ(none.Push("a"), "a");
 }
 
+TEST(StopStringsTest, AStopThatIsCompleteWhileNotActiveIsText) {
+  StopStrings stops({"aab", "cc"});
+  stops.SetActive(false);
+  std::string text = stops.Push("xaabcc") + stops.Push("aa");
+  stops.SetActive(true);
+  text += stops.Push("b");  // complete only now, and begun before
+  EXPECT_EQ(text, "xaabcc");
+  EXPECT_EQ(stops.matched(), "aab");
+  // The end of a stop string that was passed over may begin the next.
+  StopStrings overlapping({"aba"});
+  overlapping.SetActive(false);
+  text = overlapping.Push("aba");
+  overlapping.SetActive(true);
+  text += overlapping.Push("ba");
+  EXPECT_EQ(text, "ab");
+  EXPECT_EQ(overlapping.matched(), "aba");
+}
+
 TEST(StopStringsTest, AgreesWithSearchingTheWholeText) {
   std::mt19937 random(2);
   const auto random_string = [&](size_t length) {

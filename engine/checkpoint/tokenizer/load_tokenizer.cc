@@ -10,7 +10,7 @@
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/gguf_model.h"
+#include "engine/checkpoint/tokenizer/chat_templates.h"
 #include "engine/checkpoint/tokenizer/gguf_tokenizer.h"
 #include "engine/checkpoint/tokenizer/llama2c_tokenizer.h"
 #include "engine/checkpoint/tokenizer/sentencepiece_model.h"
@@ -19,9 +19,6 @@
 
 namespace triptych::checkpoint {
 namespace {
-
-constexpr const char* kTemplateFile = "chat_template.jinja";
-constexpr const char* kDefaultTemplate = "default";
 
 std::shared_ptr<const Tokenizer> LoadGgufTokenizer(const GgufFile& file, TokenizerNotes* notes) {
   if (notes != nullptr) notes->file = std::filesystem::path(file.name()).filename().string();
@@ -44,32 +41,16 @@ void RequireBytes(const std::filesystem::path& directory) {
                   family.model_type + "\"; supported: tokenizer.json, tokenizer.model");
 }
 
-// The tokenizer and the chat template of a GGUF file, as files of a directory.
+// The tokenizer and the chat templates of a GGUF file, as files of a directory.
 std::map<std::string, std::string> FilesOf(const GgufFile& gguf) {
   std::map<std::string, std::string> files = GgufTokenizerFiles(gguf.metadata(), gguf.name());
-  if (std::optional<std::string> chat = GgufChatTemplate(gguf)) {
-    files.emplace(kTemplateFile, std::move(*chat));
-  }
+  files.merge(ChatTemplateFiles(gguf));
   for (const auto& [name, text] : files) {
     if (text.size() <= kMaxTokenizerBytes) continue;
     throw LoadError(gguf.name() + ", as " + name + ": is " + std::to_string(text.size()) +
                     " bytes; allowed: at most " + std::to_string(kMaxTokenizerBytes));
   }
   return files;
-}
-
-// The text of chat_template in tokenizer_config.json; absent if it is neither a text nor a list
-// with a default.
-std::optional<std::string> DefaultTemplate(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return std::nullopt;
-  for (const Json& entry : value) {
-    if (entry.is_object() && entry.value("name", Json()) == kDefaultTemplate &&
-        entry.value("template", Json()).is_string()) {
-      return entry["template"].get<std::string>();
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -120,12 +101,11 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
   std::map<std::string, std::string> files;
   for (const std::string name :
        {"tokenizer.json", "tokenizer.model", kLlama2cTokenizerFile, "tokenizer_config.json",
-        kGenerationConfigFile, "special_tokens_map.json", "added_tokens.json", kTemplateFile}) {
+        kGenerationConfigFile, "special_tokens_map.json", "added_tokens.json"}) {
     const std::filesystem::path file = checkpoint / name;
-    if (!Exists(file)) continue;
-    files.emplace(name,
-                  ReadText(file, name == kTemplateFile ? kMaxTemplateBytes : kMaxTokenizerBytes));
+    if (Exists(file)) files.emplace(name, ReadText(file, kMaxTokenizerBytes));
   }
+  files.merge(ChatTemplateFiles(checkpoint));
   // A config of model_type "triptych" does not name end tokens.
   TokenizerNotes unread;
   const std::filesystem::path generation = checkpoint / kGenerationConfigFile;
@@ -137,32 +117,6 @@ std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& c
     }
   }
   return files;
-}
-
-OwnChatTemplate ReadChatTemplate(const OpenedCheckpoint& checkpoint) {
-  OwnChatTemplate own;
-  if (checkpoint.gguf) {
-    own.text = GgufChatTemplate(*checkpoint.gguf);
-    if (!own.text) own.text = GgufChatTemplate(*checkpoint.gguf, kDefaultTemplate);
-    own.special_tokens = GgufSpecialTexts(checkpoint.gguf->metadata());
-    return own;
-  }
-  const std::filesystem::path file = checkpoint.path / kTemplateFile;
-  if (Exists(file)) own.text = ReadText(file, kMaxTemplateBytes);
-  if (auto fields = ReadFieldsIfThere(checkpoint.path / "tokenizer_config.json")) {
-    for (const char* const name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
-      Json value = fields->Has(name) ? fields->Take(name, Json()) : Json();
-      if (value.is_object() && value.contains("content")) value = Json(value["content"]);
-      if (value.is_string()) own.special_tokens.emplace(name, value.get<std::string>());
-    }
-    if (!own.text && fields->Has("chat_template")) {
-      own.text = DefaultTemplate(fields->Take("chat_template", Json()));
-    }
-  }
-  const std::filesystem::path additional =
-      checkpoint.path / "additional_chat_templates" / (std::string(kDefaultTemplate) + ".jinja");
-  if (!own.text && Exists(additional)) own.text = ReadText(additional, kMaxTemplateBytes);
-  return own;
 }
 
 void CheckVocabulary(const Tokenizer& tokenizer, const ModelConfig& config,

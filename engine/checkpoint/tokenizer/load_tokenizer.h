@@ -30,22 +30,10 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& chec
 std::shared_ptr<const Tokenizer> LoadTokenizer(const OpenedCheckpoint& checkpoint,
                                                TokenizerNotes* notes = nullptr);
 
-// The files of a checkpoint's tokenizer, chat template and generation config, by file name, for
+// The files of a checkpoint's tokenizer, chat templates and generation config, by file name, for
 // another checkpoint made of it. A directory's files are unchanged. A GGUF file's metadata becomes
 // such files. Throws LoadError, also if no file can express a GGUF file's tokenizer.
 std::map<std::string, std::string> TokenizerFiles(const std::filesystem::path& checkpoint);
-
-// The checkpoint's own chat template, without tools, and the texts of special tokens that
-// tokenizer_config.json or a GGUF file names, such as bos_token.
-struct OwnChatTemplate {
-  std::optional<std::string> text;
-  std::map<std::string, std::string> special_tokens;
-};
-
-// The template comes from the metadata of a GGUF file; in a directory from chat_template.jinja, or
-// otherwise from chat_template of tokenizer_config.json: a text, or the one of the name "default"
-// in a list. A template of that name in additional_chat_templates/ comes last. Throws LoadError.
-OwnChatTemplate ReadChatTemplate(const OpenedCheckpoint& checkpoint);
 
 // A tokenizer may have more tokens than the model: no output has them, and requests and texts with
 // one are refused. Throws LoadError if one of them begins or ends texts; `source` is the model's

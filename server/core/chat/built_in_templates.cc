@@ -5,6 +5,9 @@
 namespace triptych::server {
 namespace {
 
+constexpr std::string_view kOwn = "own";  // the checkpoint's
+constexpr std::string_view kDefaultName = "default";
+
 constexpr const char* kChatml = R"({% for message in messages %}
 {{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
 {%- endfor %}
@@ -98,6 +101,20 @@ const std::map<std::string_view, const char*>& Templates() {
 }
 
 }  // namespace
+
+ChatTemplateText OwnTemplate(const std::string& name, const std::string& text) {
+  return {name == kDefaultName ? std::string(kOwn) : std::string(kOwn) + ":" + name, text};
+}
+
+std::optional<ChatTemplateText> OwnTemplateChoice(std::string_view text) {
+  if (!text.starts_with(kOwn)) return std::nullopt;
+  text.remove_prefix(kOwn.size());
+  if (!text.empty() && (text.front() != ':' || text.size() == 1)) return std::nullopt;
+  const std::string name(text.empty() ? kDefaultName : text.substr(1));
+  ChatTemplateText choice = OwnTemplate(name, "");
+  choice.own = name;
+  return choice;
+}
 
 std::optional<ChatTemplateText> BuiltInTemplate(std::string_view name) {
   const auto found = Templates().find(name);

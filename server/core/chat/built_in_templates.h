@@ -10,13 +10,19 @@ namespace triptych::server {
 
 // The Jinja text of a chat template.
 struct ChatTemplateText {
-  std::string name;  // of a built-in one, of a file without its folder, or kOwnTemplate
+  std::string name;  // of a built-in one, of a file without its folder, "own" or "own:NAME"
   std::string text;
+  // In an option: the name of one of the checkpoint's templates, whose text is not known yet.
+  std::optional<std::string> own = {};
 
   bool operator==(const ChatTemplateText&) const = default;
 };
 
-inline constexpr std::string_view kOwnTemplate = "own";  // the checkpoint's
+// The checkpoint's template of that name.
+ChatTemplateText OwnTemplate(const std::string& name, const std::string& text);
+
+// The choice "own" or "own:NAME" of an option; absent for other texts.
+std::optional<ChatTemplateText> OwnTemplateChoice(std::string_view text);
 
 // The template of that name; absent if there is none.
 std::optional<ChatTemplateText> BuiltInTemplate(std::string_view name);

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 7> kReserved = {
     "bos_token", "eos_token"};
 
 std::string_view Stripped(std::string_view text) {
-  const auto [begin, end] = jinja::Strip(text, {}, std::nullopt);
+  const auto [begin, end] = jinja::Strip(text);
   return text.substr(begin, end - begin);
 }
 

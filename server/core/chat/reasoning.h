@@ -25,6 +25,8 @@ class ReasoningSplitter {
 
   // The parts that can no longer belong to a tag; with `last`, all of the rest.
   Parts Push(std::string_view text, bool last);
+  // True while the text so far ends in thoughts.
+  bool in_thoughts() const { return state_ == State::kReasoning; }
 
  private:
   enum class State { kStart, kReasoning, kAfter, kContent };

@@ -6,8 +6,8 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/gguf.h"
-#include "engine/checkpoint/gguf_model.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/checkpoint/tokenizer/chat_templates.h"
 #include "engine/checkpoint/tokenizer/scored_pieces.h"
 #include "engine/checkpoint/tokenizer/sentencepiece_model.h"
 #include "tests/support/refusal.h"
@@ -348,42 +348,17 @@ TEST(LoadTokenizerTest, AChatTemplateHasABound) {
     if (fits) {
       EXPECT_EQ(TokenizerFiles(gguf.path).at("chat_template.jinja"), text);
       EXPECT_EQ(TokenizerFiles(files.path).at("chat_template.jinja"), text);
-      EXPECT_EQ(ReadChatTemplate(gguf).text, text);
-      EXPECT_EQ(ReadChatTemplate(files).text, text);
+      EXPECT_EQ(ReadChatTemplates(gguf).texts.at(kDefaultTemplate), text);
+      EXPECT_EQ(ReadChatTemplates(files).texts.at(kDefaultTemplate), text);
       continue;
     }
     const std::string line =
         gguf.path.string() + ": tokenizer.chat_template is 1048577 bytes; allowed: at most 1048576";
     EXPECT_THAT([&] { TokenizerFiles(gguf.path); }, ThrowsMessage<LoadError>(line));
-    EXPECT_THAT([&] { ReadChatTemplate(gguf); }, ThrowsMessage<LoadError>(line));
+    EXPECT_THAT([&] { ReadChatTemplates(gguf); }, ThrowsMessage<LoadError>(line));
     EXPECT_THROW(TokenizerFiles(files.path), LoadError);
-    EXPECT_THROW(ReadChatTemplate(files), LoadError);
+    EXPECT_THROW(ReadChatTemplates(files), LoadError);
   }
-}
-
-TEST(LoadTokenizerTest, ADirectorysChatTemplateIsAFileOfItsOwnOrOfTheTokenizer) {
-  const TempDir directory;
-  OpenedCheckpoint checkpoint;
-  checkpoint.path = directory.path();
-  const auto config = directory.path() / "tokenizer_config.json";
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, std::nullopt);
-  WriteFile(config, R"({"bos_token": "<s>"})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, std::nullopt);
-  EXPECT_EQ(ReadChatTemplate(checkpoint).special_tokens.at("bos_token"), "<s>");
-  std::filesystem::create_directory(directory.path() / "additional_chat_templates");
-  WriteFile(directory.path() / "additional_chat_templates/default.jinja", "c");
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "c");
-  WriteFile(config, R"({"chat_template": [{"name": "tool_use", "template": "t"},
-                                          {"name": "default", "template": "a"}]})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "a");
-  WriteFile(config, R"({"chat_template": "b"})");
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "b");
-  WriteFile(directory.path() / "chat_template.jinja", "d");
-  EXPECT_EQ(ReadChatTemplate(checkpoint).text, "d");
-  std::filesystem::remove(directory.path() / "chat_template.jinja");
-  WriteFile(config, "{");
-  EXPECT_THAT([&] { ReadChatTemplate(checkpoint); },
-              ThrowsMessage<LoadError>(HasSubstr("tokenizer_config.json: not valid JSON")));
 }
 
 // A file that is put at the path later is another file.

@@ -429,6 +429,60 @@ TEST(ChatCompletionsTest, AModelsTemplateIsThatOfItsOptionsItsOwnOrTheServers) {
   }
 }
 
+TEST(ChatCompletionsTest, AnOptionChoosesAmongTheModelsOwnTemplates) {
+  const ModelConfig config = OneOfEachKind()[0].config;
+  const std::string with_default =
+      R"({"chat_template": [{"name": "default", "template": "a"}, {"name": "rag", "template": "bb"},
+                            {"name": "broken", "template": "{% include 'x' %}"}]})";
+  const std::string without = R"({"chat_template": [{"name": "rag", "template": "ccc"}]})";
+  TestServerOptions options = WithHttp();
+  options.chat_template = *OwnTemplateChoice("own:rag");
+  options.models = {{.name = "default", .config = config, .tokenizer_config = with_default},
+                    {.name = "rag",
+                     .config = config,
+                     .chat_template = *OwnTemplateChoice("own:rag"),
+                     .tokenizer_config = with_default},
+                    {.name = "broken",
+                     .config = config,
+                     .chat_template = *OwnTemplateChoice("own:broken"),
+                     .tokenizer_config = with_default},
+                    {.name = "otherwise", .config = config, .tokenizer_config = without},
+                    {.name = "none", .config = config}};
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  const auto prompt_tokens = [&](const std::string& model) -> int64_t {
+    return client.Post(kPath, Ask(model, "", 1)).json().at("usage").at("prompt_tokens");
+  };
+  EXPECT_EQ(prompt_tokens("default"), 1);
+  EXPECT_EQ(prompt_tokens("rag"), 2);
+  EXPECT_EQ(prompt_tokens("otherwise"), 3);
+  for (const char* const model : {"broken", "none"}) {
+    EXPECT_EQ(client.Post(kPath, Ask(model, "a", 1)).status, 400) << model;
+  }
+  const auto shown = [&](const std::string& model) {
+    return client.Get("/v1/models/" + model).json();
+  };
+  EXPECT_EQ(shown("default").at("chat_template").at("name"), "own");
+  EXPECT_EQ(shown("rag").at("chat_template").at("name"), "own:rag");
+  EXPECT_EQ(shown("rag").at("own_chat_templates"), json({"broken", "default", "rag"}));
+  EXPECT_EQ(shown("otherwise").at("chat_template").at("name"), "own:rag");
+  EXPECT_EQ(shown("otherwise").at("own_chat_templates"), json({"rag"}));
+  EXPECT_EQ(shown("none").at("chat_template"), nullptr);
+  EXPECT_EQ(shown("none").at("own_chat_templates"), json::array());
+}
+
+TEST(ChatCompletionsTest, ATemplateThatTheModelLacksIsRefusedAtStart) {
+  TestServerOptions options = WithHttp();
+  options.models = {{.name = "m",
+                     .config = OneOfEachKind()[0].config,
+                     .chat_template = *OwnTemplateChoice("own:tool_use"),
+                     .own_chat_template = "a"}};
+  EXPECT_THAT(
+      [&] { const TestServer server(options); },
+      ::testing::ThrowsMessage<std::exception>(
+          "model m: chat-template is \"own:tool_use\"; the checkpoint's templates: default"));
+}
+
 // A template that thinks, and shows the server's variables.
 constexpr const char* kThinking =
     "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}|{{ m.content }};{% endfor %}"

@@ -1,5 +1,5 @@
 // other_clients.mjs SERVER MODEL: tests a server of the model in directory MODEL with clients of other
-// libraries: LangChain, the AI SDK and Anthropic's client.
+// libraries: LangChain, the AI SDK, and Anthropic's and Ollama's clients.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
@@ -10,13 +10,15 @@ import { serve } from './serve.mjs';
 
 const [serverProgram, model] = process.argv.slice(2);
 const packages = install('@langchain/openai@1.6.0', '@langchain/core@1.4.0',
-  '@ai-sdk/openai-compatible@3.0.92', 'ai@7.0.173', '@anthropic-ai/sdk@1.14.0');
+  '@ai-sdk/openai-compatible@3.0.92', 'ai@7.0.173', '@anthropic-ai/sdk@1.14.0',
+  'ollama@0.6.3');
 const resolve = createRequire(join(packages, 'package.json')).resolve;
 const load = (name) => import(pathToFileURL(resolve(name)));
 const { ChatOpenAI, OpenAI } = await load('@langchain/openai');
 const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
 const { generateText, streamText } = await load('ai');
 const { default: Anthropic } = await load('@anthropic-ai/sdk');
+const { Ollama } = await load('ollama');
 
 // A name as clients are configured with.
 const NAME = 'org/shakespeare:mla';
@@ -65,6 +67,34 @@ const tests = {
     for await (const delta of stream.textStream) text += delta;
     assert.equal(text, REPLY);
     assert.equal((await stream.usage).outputTokens, 20);
+  },
+
+  async ollama() {
+    const client = new Ollama({ host: `http://${address}` });
+    const options = { temperature: 0, num_predict: 20 };
+    const messages = [{ role: 'system', content: SYSTEM }, { role: 'user', content: QUESTION }];
+    const whole = await client.chat({ model: NAME, messages, options });
+    assert.equal(whole.message.content, REPLY);
+    assert.deepEqual([whole.done_reason, whole.eval_count], ['length', 20]);
+    assert.ok(whole.total_duration >= whole.eval_duration && whole.eval_duration > 0);
+    let text = '';
+    for await (const part of await client.chat({ model: NAME, messages, options, stream: true })) {
+      text += part.message.content;
+    }
+    assert.equal(text, REPLY);
+    const generated = await client.generate({ model: NAME, system: SYSTEM, prompt: QUESTION, options });
+    assert.equal(generated.response, REPLY);
+    text = '';
+    for await (const part of await client.generate({ model: NAME, system: SYSTEM, prompt: QUESTION,
+      options, stream: true })) text += part.response;
+    assert.equal(text, REPLY);
+    const { models } = await client.list();
+    assert.deepEqual(models.map((one) => one.model), [NAME]);
+    assert.equal((await client.ps()).models[0].name, NAME);
+    const shown = await client.show({ model: NAME });
+    assert.ok(shown.model_info['triptych.context_length'] > 0);
+    assert.match((await client.version()).version, /^[0-9]/);
+    await assert.rejects(client.chat({ model: 'other', messages }), /other/);
   },
 
   async anthropic() {

@@ -2,6 +2,7 @@
 // completion, in their schemas.
 #include "server/http/responses.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -184,7 +185,17 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
            {"/v1/responses", R"({})", "input", "is missing"},
            {"/v1/responses", R"({"input": 3})", "input", "is 3; allowed: a string"},
            {"/v1/responses", R"({"input": []})", "input", "is []"},
-           {"/v1/responses", R"({"input": [{"type": "reasoning"}]})", "input[0].role", "missing"},
+           {"/v1/responses",
+            R"({"input": [{"type": "reasoning", "content": [{"type": "image"}]}]})",
+            "input[0].content[0].type", "is \"image\""},
+           {"/v1/responses", R"({"input": [{"type": "reasoning", "encrypted_content": "x"}]})",
+            "input[0].encrypted_content", "is not supported"},
+           {"/v1/responses", R"({"input": "a", "reasoning": {"effort": "high"}})",
+            "reasoning.effort", "is not supported"},
+           {"/v1/messages",
+            R"({"max_tokens": 1, "messages": [{"role": "user",
+                "content": [{"type": "thinking", "thinking": "a"}]}]})",
+            "messages[0].content[0].type", "is \"thinking\""},
            {"/v1/responses",
             R"({"input": [{"type": "function_call_output", "role": "user", "content": ""}]})",
             "input[0].type", "is \"function_call_output\""},
@@ -220,6 +231,184 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
   const HttpAnswer too_long = client_.Post("/v1/responses", long_input);
   EXPECT_EQ(too_long.error("code"), "context_length_exceeded");
   EXPECT_EQ(too_long.error("param"), "input");
+}
+
+// A template that begins replies with thoughts, if it is told to, and shows those of the history.
+constexpr const char* kThinking =
+    "{% for m in messages %}{{ m.reasoning_content }}|{{ m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<think>' if think is not defined }}{% endif %}";
+
+class ThoughtsTest : public testing::Test {
+ protected:
+  static TestServerOptions Options() {
+    TestServerOptions options = WithHttp();
+    options.models = {
+        {.name = "mha", .config = OneOfEachKind()[0].config, .own_chat_template = kThinking}};
+    return options;
+  }
+
+  // Members with which the reply is "a</think>b": each token lowers its own logit by 100.
+  static json Forced(const json& members) {
+    json body = {{"temperature", 0}, {"presence_penalty", 100}, {"logit_bias", json::object()}};
+    int bias = 500;
+    for (const unsigned char c : std::string("a</think>b")) {
+      body["logit_bias"][std::to_string(c)] = bias;
+      bias -= 9;
+    }
+    body.update(members);
+    return body;
+  }
+  std::vector<json> Events(const std::string& path, json body) {
+    body["stream"] = true;
+    client_.Send("POST", path, body.dump());
+    HttpClient::Events stream(client_);
+    std::vector<json> events;
+    while (const auto text = stream.NextText()) {
+      const size_t data = text->find("data: ");
+      if (data != text->npos) events.push_back(json::parse(text->substr(data + 6)));
+    }
+    EXPECT_TRUE(stream.ended_well());
+    return events;
+  }
+  static std::vector<std::string> Types(const std::vector<json>& events) {
+    std::vector<std::string> types;
+    for (const json& event : events) types.push_back(event.at("type"));
+    types.erase(std::unique(types.begin(), types.end()), types.end());
+    return types;
+  }
+  int64_t PromptTokens(const std::string& path, const json& body) {
+    const json usage = client_.Post(path, body).json().at("usage");
+    return usage.at("input_tokens").get<int64_t>() +
+           usage.value("cache_read_input_tokens", int64_t{0});
+  }
+
+  const TestServer server_{Options()};
+  HttpClient client_{server_.http_address()};
+};
+
+TEST_F(ThoughtsTest, OfAResponseAreAnItem) {
+  const json body = Forced({{"input", "x"}, {"max_output_tokens", 10}});
+  const json whole = client_.Post("/v1/responses", body).json();
+  const json& output = whole.at("output");
+  ASSERT_THAT(output, SizeIs(2));
+  EXPECT_EQ(output[0].at("type"), "reasoning");
+  EXPECT_EQ(output[0].at("status"), "completed");
+  EXPECT_EQ(output[0].at("content"), json({{{"type", "reasoning_text"}, {"text", "a"}}}));
+  EXPECT_EQ(output[1].at("type"), "message");
+  EXPECT_EQ(output[1].at("status"), "incomplete");
+  EXPECT_EQ(output[1].at("content")[0].at("text"), "b");
+  EXPECT_EQ(whole.at("usage").at("output_tokens_details").at("reasoning_tokens"), 8);
+
+  const std::vector<json> events = Events("/v1/responses", body);
+  EXPECT_THAT(
+      Types(events),
+      testing::ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                           "response.content_part.added", "response.reasoning_text.delta",
+                           "response.reasoning_text.done", "response.content_part.done",
+                           "response.output_item.done", "response.output_item.added",
+                           "response.content_part.added", "response.output_text.delta",
+                           "response.output_text.done", "response.content_part.done",
+                           "response.output_item.done", "response.incomplete"));
+  for (size_t i = 0; i < events.size(); ++i) {
+    SCOPED_TRACE(events[i].dump());
+    EXPECT_EQ(events[i].at("sequence_number"), i);
+    const std::string type = events[i].at("type");
+    const bool thinks = type.find("reasoning") != type.npos;
+    if (thinks || type.find("text") != type.npos) {
+      EXPECT_EQ(events[i].at("output_index"), thinks ? 0 : 1);
+    }
+  }
+  json last = events.back().at("response");
+  EXPECT_EQ(last.at("output")[0].at("content"), output[0].at("content"));
+  EXPECT_EQ(last.at("output")[1].at("content"), output[1].at("content"));
+}
+
+TEST_F(ThoughtsTest, OfAMessageAreABlock) {
+  const json body =
+      Forced({{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 10}});
+  EXPECT_EQ(client_.Post("/v1/messages", body).json().at("content"),
+            json({{{"type", "thinking"}, {"thinking", "a"}, {"signature", ""}},
+                  {{"type", "text"}, {"text", "b"}}}));
+  const std::vector<json> events = Events("/v1/messages", body);
+  EXPECT_THAT(Types(events), testing::ElementsAre(
+                                 "message_start", "content_block_start", "content_block_delta",
+                                 "content_block_stop", "content_block_start", "content_block_delta",
+                                 "content_block_stop", "message_delta", "message_stop"));
+  const auto with = [&](const std::string& type, int index) {
+    json found;
+    for (const json& event : events) {
+      if (event.at("type") == type && event.at("index") == index) found = event;
+    }
+    return found;
+  };
+  EXPECT_EQ(with("content_block_start", 0).at("content_block"),
+            json({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}));
+  EXPECT_EQ(with("content_block_delta", 0).at("delta"),
+            json({{"type", "thinking_delta"}, {"thinking", "a"}}));
+  EXPECT_EQ(with("content_block_delta", 1).at("delta"),
+            json({{"type", "text_delta"}, {"text", "b"}}));
+}
+
+TEST_F(ThoughtsTest, ThatAreCutAreAllThatThereIs) {
+  const json input = Forced({{"input", "x"}, {"max_output_tokens", 4}});
+  const json response = client_.Post("/v1/responses", input).json();
+  ASSERT_THAT(response.at("output"), SizeIs(1));
+  EXPECT_EQ(response.at("output")[0].at("type"), "reasoning");
+  EXPECT_EQ(response.at("output")[0].at("status"), "incomplete");
+  EXPECT_EQ(Types(Events("/v1/responses", input)).back(), "response.incomplete");
+  const json message =
+      client_
+          .Post("/v1/messages",
+                Forced({{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"max_tokens", 4}}))
+          .json();
+  ASSERT_THAT(message.at("content"), SizeIs(1));
+  EXPECT_EQ(message.at("content")[0].at("type"), "thinking");
+}
+
+TEST_F(ThoughtsTest, OfTheHistoryReachTheTemplate) {
+  const int64_t without =
+      PromptTokens("/v1/responses", {{"input",
+                                      {{{"role", "user"}, {"content", "x"}},
+                                       {{"role", "assistant"}, {"content", "y"}},
+                                       {{"role", "user"}, {"content", "z"}}}},
+                                     {"max_output_tokens", 1}});
+  const json thought = {
+      {"type", "reasoning"},      {"id", "rs_1"},
+      {"summary", json::array()}, {"encrypted_content", nullptr},
+      {"status", "completed"},    {"content", {{{"type", "reasoning_text"}, {"text", "four"}}}}};
+  EXPECT_EQ(PromptTokens("/v1/responses",
+                         {{"input",
+                           {{{"role", "user"}, {"content", "x"}},
+                            thought,
+                            {{"type", "message"}, {"role", "assistant"}, {"content", "y"}},
+                            {{"role", "user"}, {"content", "z"}}}},
+                          {"max_output_tokens", 1}}),
+            without + 4);
+  // Without a message after it, the thought is the whole reply.
+  EXPECT_EQ(
+      PromptTokens(
+          "/v1/responses",
+          {{"input",
+            {{{"role", "user"}, {"content", "x"}}, thought, {{"role", "user"}, {"content", "z"}}}},
+           {"max_output_tokens", 1}}),
+      without + 4 - 1);
+  EXPECT_EQ(PromptTokens("/v1/messages",
+                         {{"messages",
+                           {{{"role", "user"}, {"content", "x"}},
+                            {{"role", "assistant"},
+                             {"content",
+                              {{{"type", "thinking"}, {"thinking", "four"}, {"signature", ""}},
+                               {{"type", "text"}, {"text", "y"}}}}},
+                            {{"role", "user"}, {"content", "z"}}}},
+                          {"max_tokens", 1}}),
+            without + 4);
+}
+
+TEST_F(ResponsesTest, AnEffortOfNullChangesNothing) {
+  const json request = {{"input", "a"},
+                        {"max_output_tokens", 1},
+                        {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}}};
+  EXPECT_EQ(client_.Post("/v1/responses", request).status, 200);
 }
 
 }  // namespace

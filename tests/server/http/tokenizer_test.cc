@@ -211,6 +211,11 @@ TEST_F(TokenizerTest, PiecesAreTheTextAgain) {
           .Post("/detokenize", {{"model", "spaced"}, {"token_ids", {263, 259, 3 + 0xC3, 3 + 0xA9}}})
           .json(),
       json({{"text", "ab é"}}));
+  // Errors have the member's name.
+  for (const char* const name : {"tokens", "token_ids"}) {
+    const HttpAnswer answer = http_.Post("/detokenize", {{"model", "spaced"}, {name, {263, 9999}}});
+    EXPECT_EQ(answer.error("param"), name + std::string("[1]"));
+  }
 }
 
 }  // namespace

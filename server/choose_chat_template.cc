@@ -1,0 +1,89 @@
+#include "server/choose_chat_template.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace triptych::server {
+namespace {
+
+// The template that an option chooses; absent if the checkpoint has none of that name.
+std::optional<ChatTemplateText> Chosen(const ChatTemplateText& choice,
+                                       const checkpoint::OwnChatTemplates& own) {
+  if (!choice.own) return choice;
+  const auto found = own.texts.find(*choice.own);
+  if (found == own.texts.end()) return std::nullopt;
+  return OwnTemplate(found->first, found->second);
+}
+
+// Names of the checkpoint's templates, for messages.
+std::string TemplateNames(const checkpoint::OwnChatTemplates& own) {
+  if (own.texts.empty()) return "none";
+  std::string names;
+  for (const auto& [name, text] : own.texts) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+}  // namespace
+
+std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
+    const ModelOptions& model, const checkpoint::OwnChatTemplates& own, const Tokenizer& tokenizer,
+    const std::optional<ChatTemplateText>& otherwise, ModelOrigins& origins) {
+  const auto make = [&](const ChatTemplateText& text) {
+    return std::make_shared<const ChatTemplate>(text, tokenizer, own.special_tokens);
+  };
+  const auto warn_of = [&](const ChatTemplate& unusable, const std::string& instead) {
+    origins.warnings.push_back(fmt::format("its chat template {} cannot be used: {}; {}",
+                                           unusable.name(), unusable.error(), instead));
+  };
+  constexpr const char* kRefused =
+      "chat requests are refused, unless chat-template=FILE or NAME is set";
+  const auto found = own.texts.find(checkpoint::kDefaultTemplate);
+  const bool has_default = found != own.texts.end();
+  origins.chat = has_default ? "the checkpoint's own"
+                 : own.texts.empty()
+                     ? "the checkpoint has none; chat-template=FILE or NAME sets one"
+                     : "the checkpoint has no default one, but " + TemplateNames(own) +
+                           "; chat-template=own:NAME sets one";
+  std::optional<ChatTemplateText> set;
+  if (model.chat_template) {
+    set = Chosen(*model.chat_template, own);
+    if (!set) {
+      throw LoadError(
+          fmt::format("model {}: chat-template is \"{}\"; the checkpoint's templates: {}",
+                      model.name, model.chat_template->name, TemplateNames(own)));
+    }
+  } else if (otherwise) {
+    set = Chosen(*otherwise, own);
+  }
+  std::shared_ptr<const ChatTemplate> chosen;
+  if (has_default && !model.chat_template) {
+    chosen = make(OwnTemplate(found->first, found->second));
+    if (chosen->error().empty()) return chosen;
+    warn_of(*chosen, set ? "--chat-template takes its place" : kRefused);
+  }
+  if (!set) return chosen;
+  const bool is_own = (model.chat_template ? *model.chat_template : *otherwise).own.has_value();
+  origins.chat = model.chat_template ? "by the model's chat-template=" : "by --chat-template";
+  chosen = make(*set);
+  if (!chosen->error().empty()) {  // only the checkpoint's: others were checked with the options
+    warn_of(*chosen, kRefused);
+    return chosen;
+  }
+  if (is_own) return chosen;
+  if (has_default && model.chat_template && found->second != set->text) {
+    origins.warnings.push_back(
+        fmt::format("the chat template {} takes the place of the model's own", chosen->name()));
+  }
+  if (!chosen->missing_markers().empty()) {
+    origins.warnings.push_back(
+        fmt::format("markers of the chat template {} are no tokens of its tokenizer: {}",
+                    chosen->name(), fmt::join(chosen->missing_markers(), " ")));
+  }
+  return chosen;
+}
+
+}  // namespace triptych::server

@@ -1,0 +1,123 @@
+#include "server/http/ollama_requests.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/request_limits.h"
+#include "server/http/chat_messages.h"
+
+namespace triptych::server {
+namespace {
+
+// Reads the options that set how a process of Ollama's runs a model, which change no text here.
+void IgnoreRunnerOptions(Fields& options) {
+  options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread",
+                  "use_mmap", "use_mlock", "low_vram", "f16_kv", "vocab_only", "numa", "logits_all",
+                  "embedding_only", "mirostat_tau", "mirostat_eta"});
+}
+
+void ReadOptions(Fields& fields, CompletionRequest& request) {
+  request.length_field = "num_predict";
+  request.repetition_field = "repeat_penalty";
+  const Json* const object = fields.Any("options");
+  if (object == nullptr) return;
+  if (!object->is_object()) return fields.Refuse("options", *object, "an object");
+  Fields options(*object, "options.");
+  ReadSampling(options, request);
+  std::optional<uint64_t>& seed = request.params.sampling.seed;
+  if (seed == uint64_t(-1)) seed.reset();  // a random one
+  ReadStop(options, "stop", request);
+  if (const auto most = options.Integer("num_predict")) {
+    // As in Ollama, the output is not bounded by 0 or less.
+    request.params.max_new_tokens = *most > 0 ? *most : limits::kNewTokens.high;
+  }
+  // The repetition penalty here looks at the whole text, which -1 means.
+  if (request.params.sampling.repetition_penalty.value_or(1) == 1) {
+    options.Ignore({"repeat_last_n"});
+  } else {
+    options.Lack("repeat_last_n", -1);
+  }
+  options.Lack("penalize_newline", true);
+  options.Lack("mirostat", 0);
+  options.Lack("tfs_z", 1);
+  options.Lack("typical_p", 1);
+  IgnoreRunnerOptions(options);
+  if (const auto error = options.Finish()) fields.Fail(*error);
+}
+
+// Reads the members that chats and prompts share.
+void ReadShared(Fields& fields, CompletionRequest& request) {
+  fields.Need("model", "the name of a model");
+  request.params.model = fields.String("model").value_or("");
+  request.stream = fields.Bool("stream").value_or(true);
+  ReadOptions(fields, request);
+  for (const char* const name : {"format", "think", "logprobs"}) fields.Lack(name);
+  fields.Lack("top_logprobs", 0);
+  fields.Ignore({"keep_alive", "truncate", "shift"});
+}
+
+bool IsEmptyList(const Json* value) {
+  return value == nullptr || (value->is_array() && value->empty());
+}
+
+// Replaces the name by that of the served model.
+std::optional<Error> ResolveModel(const ModelRegistry& models, std::string& name) {
+  const auto model = FindOllamaModel(models, name);
+  if (!model.ok()) return model.error();
+  name = model.value()->name;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<const ModelInfo*> FindOllamaModel(const ModelRegistry& models, const std::string& name) {
+  constexpr std::string_view kLatest = ":latest";
+  auto model = models.Find(name);
+  if (model.ok() || !name.ends_with(kLatest) || name.size() == kLatest.size()) return model;
+  auto untagged = models.Find(name.substr(0, name.size() - kLatest.size()));
+  return untagged.ok() ? untagged : model;
+}
+
+Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& models) {
+  ChatRequest request;
+  CompletionRequest& completion = request.completion;
+  completion.prompt_field = "messages";
+  Fields fields(body);
+  ReadShared(fields, completion);
+  fields.Lack("tools");
+  const bool loads = IsEmptyList(fields.Any("messages"));
+  if (!loads) request.messages = ReadMessages(fields, "messages");
+  if (const auto error = fields.Finish()) return *error;
+  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (loads) return OllamaRequest(OllamaLoad{completion.params.model, /*is_chat=*/true});
+  return OllamaRequest(std::move(request));
+}
+
+Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry& models,
+                                          const TextDefaults& defaults) {
+  ChatRequest request;
+  CompletionRequest& completion = request.completion;
+  Fields fields(body);
+  ReadShared(fields, completion);
+  const std::string_view prompt = fields.String("prompt").value_or("");
+  const std::string_view system = fields.String("system").value_or("");
+  const bool raw = fields.Bool("raw").value_or(false);
+  for (const char* const name : {"suffix", "images", "template", "context"}) fields.Lack(name);
+  if (raw) fields.Lack("system");
+  if (const auto error = fields.Finish()) return *error;
+  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (prompt.empty()) return OllamaRequest(OllamaLoad{completion.params.model});
+  const auto& chat_template = models.Find(completion.params.model).value()->chat_template;
+  if (raw || (chat_template == nullptr && system.empty())) {
+    completion.prompts.push_back(
+        {.input = prompt, .options = {.parse_special_tokens = defaults.parse_special}});
+    return OllamaRequest(std::move(completion));
+  }
+  completion.prompt_field = "prompt";
+  if (!system.empty()) request.messages.push_back({ChatRole::kSystem, std::string(system)});
+  request.messages.push_back({ChatRole::kUser, std::string(prompt)});
+  return OllamaRequest(std::move(request));
+}
+
+}  // namespace triptych::server
