@@ -66,7 +66,7 @@ LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelConte
   return ForModel(options.name, [&] { return LoadModel(options, context); });
 }
 
-// The ModelInfo of a loaded model, except chat_template and window_is_context.
+// The ModelInfo of a loaded model, except chat_template.
 ModelInfo Describe(const LoadedModel& loaded) {
   ModelInfo model{.name = loaded.name,
                   .config = loaded.config,
@@ -265,9 +265,6 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     ModelOrigins origins = OriginsOf(models[i]);
     const checkpoint::OwnChatTemplate own = ForModel(
         options.models[i].name, [&] { return checkpoint::ReadChatTemplate(models[i].checkpoint); });
-    const bool window_is_context =
-        models[i].checkpoint.context_origin == checkpoint::kWindowOrigin &&
-        ServedPositions(models[i]) == models[i].checkpoint.config.max_position_embeddings;
     LoadedModel loaded = Load(std::move(models[i]), context);
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
@@ -275,7 +272,6 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     entries.push_back({Describe(loaded), std::move(loaded.engine)});
     entries.back().model.chat_template = ChooseChatTemplate(
         options.models[i], own, *entries.back().model.tokenizer, options.chat_template, origins);
-    entries.back().model.window_is_context = window_is_context;
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(

@@ -1,5 +1,6 @@
 #include "engine/model/config.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace triptych {
@@ -72,6 +73,22 @@ std::string_view Name(HeadGrouping grouping) {
       return "contiguous";
   }
   return {};
+}
+
+std::string_view Name(LayerType type) {
+  switch (type) {
+    case LayerType::kFull:
+      return "full_attention";
+    case LayerType::kSliding:
+      return "sliding_attention";
+  }
+  return {};
+}
+
+bool ModelConfig::HasWindows() const {
+  return sliding_window > 0 && sliding_window < max_position_embeddings &&
+         (layer_types.empty() || std::find(layer_types.begin(), layer_types.end(),
+                                           LayerType::kSliding) != layer_types.end());
 }
 
 WeightFormats StoredFormats(const ModelConfig& config) {

@@ -32,8 +32,6 @@ struct ModelInfo {
   std::vector<std::string> latent_forms;  // name of each layer's form; empty unless MLA
   // Prompt position from which MLA uses expanded attention; absent if it always uses reduced.
   std::optional<int64_t> expand_from;
-  // The context is the model's sliding window, shorter than the published context.
-  bool window_is_context = false;
   CacheGeometry geometry;
   int64_t cache_bytes = 0;                    // of its pool
   std::optional<DeviceMemory> device_memory;  // absent on the CPU

@@ -59,6 +59,10 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
                     context);
   Normalize(weights_.final_norm, wanted, rows, normal);
   weights_.output.Apply(normal, rows, logits_.data(), context);
+  if (config_.final_logit_softcapping > 0) {
+    kernels::Softcap(logits_.data(), rows * vocab,
+                     static_cast<float>(config_.final_logit_softcapping), context);
+  }
   return {logits_.data(), static_cast<size_t>(rows * vocab)};
 }
 

@@ -154,7 +154,7 @@ TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positio
 TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
                          const BackendOptions& options)
     : frame_(config, weights, compute), info_(MakeInfo(config, options, std::nullopt)) {
-  const Rotary rotary = MakeRotary(config, frame_.device());
+  const LayerRotary rotary = MakeRotary(config, frame_.device());
   const at::TensorOptions rows =
       at::device(frame_.device()).dtype(ToScalarType(options.cache_format));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -162,7 +162,7 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
       const LatentShape shape = LatentShapeOf(config, layer);
       attention_.push_back(std::make_unique<ReducedLatentAttention>(
           shape, Reduce(shape, FindLatent(weights, layer), SmallerForm(shape, config.hidden_size)),
-          rotary));
+          rotary.shared));
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(
           config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
@@ -221,7 +221,7 @@ at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int6
         q.index_select(0, batch.tokens.flatten()).unflatten(0, batch.tokens.sizes());
     out.push_back(AttendPadded(queries, heads(0, layout.key_width),
                                heads(layout.value_offset, layout.value_width),
-                               attention_[layer]->scale(), batch.last)
+                               attention_[layer]->scores(), batch.last)
                       .flatten(0, 1));
   }
   return at::cat(out).index_select(0, step.attended);

@@ -19,6 +19,8 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", ParseDeepseekV3Config, LatentTensors, kDeepseekNames, true},
     {"gemma", ParseGemmaConfig, GemmaTensors, kLlamaNames, true},
     {"gpt2", ParseGpt2Config, Gpt2Tensors, kGpt2Names},
+    {"gemma2", ParseGemma2Config, Gemma2Tensors, kGemma2Names, true},
+    {"gemma3_text", ParseGemma3TextConfig, Gemma2Tensors, kGemma2Names, true},
     {"granite", ParseGraniteConfig, LlamaTensors, kGraniteNames, true},
     {"llama", ParseLlamaConfig, LlamaTensors, kLlamaNames, true},
     {"minicpm3", ParseMiniCpm3Config, LatentTensors, kMiniCpm3Names, true},

@@ -74,7 +74,7 @@ Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   }
   bytes.multiplied += packed.output.bytes();
   if (packed.embedding) bytes.held += packed.embedding->bytes();
-  const at::Tensor rotation = MakeRotary(config, at::kCPU).Table();
+  const at::Tensor rotation = MakeRotary(config, at::kCPU).shared.Table();
   if (rotation.defined()) vectors += rotation.numel();
   bytes.held += 4 * vectors;
   return bytes;

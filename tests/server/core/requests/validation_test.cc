@@ -676,12 +676,6 @@ TEST(RejectionTest, SaysWhatWouldHaveFitted) {
       message(serving::SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
       "tokens is 65 tokens; allowed: at most 64, as this model's maximum context length is 64 "
       "tokens");
-  ModelInfo windowed = SmallModelInfo();
-  windowed.window_is_context = true;
-  EXPECT_EQ(
-      Rejection(serving::SubmitStatus::kPromptTooLong, {"text", false, 64, 3}, windowed).Message(),
-      "text is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 tokens "
-      "(its sliding window), with a new token");
   EXPECT_EQ(message(serving::SubmitStatus::kNeverFits, {"text", true, 33, 1}),
             "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
             "context length is 32 tokens (its key/value cache)");
