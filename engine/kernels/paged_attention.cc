@@ -304,12 +304,12 @@ class BundleAttention {
   }
   // The first element of a position's row.
   const Element* At(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
     return elements_ + block * block_elements_ + position % cache_.block_positions;
   }
   // The first scale of a position's row.
   const uint16_t* ScalesAt(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
     const auto* const scales = reinterpret_cast<const uint16_t*>(
         elements_ + block * block_elements_ + cache_.scales_offset());
     return scales + position % cache_.block_positions;

@@ -135,7 +135,9 @@ CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
                              config.num_hidden_layers * RowBytes(format, MhaRowElements(config))};
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     geometry.row_bytes.push_back(CacheRowBytes(config, layer, format));
+    if (config.HasWindows()) geometry.windowed.push_back(config.Window(layer) != kNoWindow);
   }
+  if (config.HasWindows()) geometry.window = config.sliding_window;
   return geometry;
 }
 

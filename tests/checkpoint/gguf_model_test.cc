@@ -227,7 +227,8 @@ TEST_F(GgufModelTest, VariantsOfLlama) {
   gemma3.Add("attention.key_length", uint32_t{2});
   gemma3.Add("attention.sliding_window", uint32_t{0});
   AddRotaryTensors(gemma3);
-  EXPECT_THAT(Refusal(gemma3), HasSubstr("gemma3.attention.sliding_window is 0; allowed: 1 to "));
+  EXPECT_THAT(Refusal(gemma3), HasSubstr("gemma3.attention.sliding_window is 0; allowed: "
+                                         "an integer from 1 to "));
 
   const OpenedCheckpoint olmo = Open(Olmo2());
   EXPECT_TRUE(olmo.config.norm_outputs && olmo.config.qk_norm_all_heads);

@@ -466,7 +466,7 @@ std::vector<NamedConfig> EveryFamily() {
   add("Gemma3LinearAndCaps", gemma3,
       {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
        {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}},
-       {"sliding_window", 1},
+       {"sliding_window", 2},
        {"attn_logit_softcapping", 0.7},
        {"final_logit_softcapping", 1.5}});
   add("Gemma3NoWindow", gemma3,

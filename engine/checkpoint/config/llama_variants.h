@@ -33,7 +33,7 @@ ModelConfig ParsePhi3Config(JsonFields& fields);
 ModelConfig ParseSmolLm3Config(JsonFields& fields);
 // Weights of norms are stored less 1.
 TensorMap GemmaTensors(const ModelConfig& config, const TensorSource& published);
-// The same, and norms precede and follow attention and the MLP. Of gemma2 and gemma3_text.
+// The same for gemma2 and gemma3_text, whose norms precede and follow attention and the MLP.
 TensorMap Gemma2Tensors(const ModelConfig& config, const TensorSource& published);
 // Norms follow attention and the MLP.
 TensorMap Olmo2Tensors(const ModelConfig& config, const TensorSource& published);
