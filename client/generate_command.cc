@@ -35,8 +35,12 @@ void PrintSummary(const v1::Completion& completion) {
             << " tokens/s, first token after " << FormatSeconds(TimeToFirstToken(usage))
             << ", seed " << completion.seed() << "\n"
             << "cache: " << FormatCount(cache.positions()) << " positions x "
-            << FormatBytes(cache.bytes_per_position()) << " = " << FormatBytes(cache.used_bytes())
-            << " used, " << FormatBytes(cache.allocated_bytes()) << " allocated (";
+            << FormatBytes(cache.bytes_per_position())
+            << (cache.used_bytes() < cache.positions() * cache.bytes_per_position()
+                    ? ", less those before sliding windows, = "
+                    : " = ")
+            << FormatBytes(cache.used_bytes()) << " used, " << FormatBytes(cache.allocated_bytes())
+            << " allocated (";
   if (cache.shared_bytes() > 0) {
     std::cerr << FormatBytes(cache.shared_bytes()) << " of them shared, ";
   }

@@ -208,9 +208,6 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     const checkpoint::OwnChatTemplates own = ForModel(options.models[i].name, [&] {
       return checkpoint::ReadChatTemplates(models[i].checkpoint);
     });
-    const bool window_is_context =
-        models[i].checkpoint.context_origin == checkpoint::kWindowOrigin &&
-        ServedPositions(models[i]) == models[i].checkpoint.config.max_position_embeddings;
     LoadedModel loaded = Load(std::move(models[i]), context);
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
@@ -220,9 +217,9 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     std::vector<std::string> own_names;
     for (const auto& [name, text] : own.texts) own_names.push_back(name);
     origins.warnings.insert(origins.warnings.end(), own.warnings.begin(), own.warnings.end());
-    entries.push_back({.model = {loaded, checkpoint::ToJson(loaded.config), window_is_context,
-                                 chat_template, std::move(own_names)},
-                       .engine = std::move(loaded.engine)});
+    entries.push_back(
+        {.model = {loaded, checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)},
+         .engine = std::move(loaded.engine)});
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(

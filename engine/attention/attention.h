@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
+#include "engine/attention/dense.h"
 #include "engine/attention/dropout.h"
 #include "engine/base/formats.h"
 #include "engine/kernels/paged_attention.h"
@@ -24,9 +25,9 @@ class Attention {
                            Dropout* dropout) const = 0;
 };
 
-// Self-attention over a cache of rows: the projections before and after the core, softmax(scale() *
-// q . k) v. The core reads the rows as layout() describes. Thread safety: const methods may be
-// called concurrently.
+// Self-attention over a cache of rows: the projections before and after the core, the softmax of
+// scores() times v. The core reads the rows as layout() describes. Thread safety: const methods may
+// be called concurrently.
 class CachedAttention {
  public:
   virtual ~CachedAttention() = default;
@@ -39,7 +40,7 @@ class CachedAttention {
   virtual at::Tensor Output(const at::Tensor& attended) const = 0;
 
   virtual kernels::PagedRowLayout layout() const = 0;
-  virtual double scale() const = 0;
+  virtual ScoreOptions scores() const = 0;
 };
 
 // Rounds rows [..., row_width] as a cache of this format does; keeps their dtype.

@@ -20,7 +20,9 @@ GroupedAttention::GroupedAttention(int64_t heads, int64_t groups, GroupedWeights
       options_(std::move(options)),
       d_qk_(weights_.q.weight.size(0) / heads),
       d_v_(weights_.v.weight.size(0) / groups),
-      scale_(options_.score_factor / std::sqrt(static_cast<double>(d_qk_))) {}
+      scores_{.scale = options_.score_factor / std::sqrt(static_cast<double>(d_qk_)),
+              .softcap = options_.softcap,
+              .window = options_.window} {}
 
 at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                                    CacheFormat cache, Dropout* dropout) const {
@@ -32,7 +34,7 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
   }
   k = k.unflatten(-1, {groups_, d_qk_});  // [batch, L2, G, d_qk]
   v = v.unflatten(-1, {groups_, d_v_});   // [batch, L2, G, d_v]
-  return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scale_, causal, dropout));
+  return Output(AttendDense(Queries(x, PositionsOf(x)), k, v, scores_, causal, dropout));
 }
 
 at::Tensor GroupedAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {

@@ -4,6 +4,7 @@
 #define TRIPTYCH_ENGINE_ATTENTION_GROUPED_ATTENTION_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
@@ -27,6 +28,8 @@ struct GroupedOptions {
   Rotary rotary = {};       // of queries and keys, if defined; of width d_qk
   double norm_eps = 0;      // of q_norm and k_norm
   double score_factor = 1;  // multiplies 1 / sqrt(d_qk)
+  double softcap = 0;       // of scores, as in ScoreOptions
+  int64_t window = std::numeric_limits<int64_t>::max();
 };
 
 // Modular grouping: query head h reads key/value head h mod G.
@@ -43,7 +46,7 @@ class GroupedAttention final : public Attention, public CachedAttention {
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;
   at::Tensor Output(const at::Tensor& attended) const override { return weights_.o(attended); }
   kernels::PagedRowLayout layout() const override;
-  double scale() const override { return scale_; }
+  ScoreOptions scores() const override { return scores_; }
 
  private:
   // heads: [..., tokens, heads, d_qk] -> the same shape; normed if `norm` is defined, and rotated
@@ -58,7 +61,7 @@ class GroupedAttention final : public Attention, public CachedAttention {
   GroupedOptions options_;
   int64_t d_qk_;
   int64_t d_v_;
-  double scale_;  // score_factor / sqrt(d_qk)
+  ScoreOptions scores_;
 };
 
 }  // namespace triptych

@@ -132,7 +132,7 @@ at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& 
                                          bool causal) const {
   const at::Tensor q = Queries(x, PositionsOf(x));              // [batch, L1, H, r + d_R]
   const at::Tensor key = Rows(y, PositionsOf(y)).unsqueeze(2);  // [batch, L2, 1, r + d_R]
-  return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scale(), causal));
+  return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scores(), causal));
 }
 
 LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary)
@@ -156,7 +156,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
     k = at::cat({k, shared.expand({-1, -1, heads, -1})}, -1);
   }
   const double scale = shape_.score_factor / std::sqrt(static_cast<double>(d_qk + d_rope));
-  return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), scale, causal, dropout));
+  return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), {.scale = scale}, causal, dropout));
 }
 
 }  // namespace triptych

@@ -59,7 +59,7 @@ class ReducedLatentAttention final : public CachedAttention {
   // Weighted latents: [..., H * r] -> [..., D1].
   at::Tensor Output(const at::Tensor& latents) const override;
   kernels::PagedRowLayout layout() const override;
-  double scale() const override { return shape_.reduced_scale(); }
+  ScoreOptions scores() const override { return {.scale = shape_.reduced_scale()}; }
 
  private:
   LatentShape shape_;

@@ -23,6 +23,18 @@ void CheckStep(const StepInput& step, const BackendInfo& info) {
   }
 }
 
+int64_t BackendInfo::pool_positions() const {
+  const int64_t size = geometry.block_positions;
+  const LayerGroups groups = geometry.Groups();
+  const int64_t of_window = groups.MostWindowBlocks(max_step_tokens, size);
+  if (groups.windowed == 0 || blocks < groups.count() * of_window) {
+    return blocks / groups.count() * size;
+  }
+  // Windowed groups need no more.
+  if (groups.full == 0) return std::max(blocks / groups.count() * size, max_positions);
+  return (blocks - groups.windowed * of_window) / groups.full * size;
+}
+
 int64_t MostScratchBytes(const ModelConfig& config) {
   constexpr int64_t kMost = int64_t{256} << 20, kContexts = 4;
   const int64_t position_bytes =
@@ -43,7 +55,8 @@ BackendInfo MakeInfo(const ModelConfig& config, const BackendOptions& options,
       .prompt_rows_differ = false,
       .device_memory = {},
       .likely_tokens = 0,
-      .least_prefill_rows = 1};
+      .least_prefill_rows = 1,
+      .max_step_tokens = options.max_step_tokens};
   info.blocks = BlocksIn(info.geometry, options.kv_cache_bytes);
   return info;
 }

@@ -29,7 +29,9 @@ class PromptScratch {
 struct StepInput {
   // The new tokens of one sequence: positions start to start + count - 1.
   struct Sequence {
-    const int32_t* blocks;  // position p is in blocks[p / block_positions]; start + count fit
+    // Position p of group g is in blocks[p / block_positions * groups + g]; start + count fit.
+    // Blocks of windowed groups that no new token attends may be BlockTable::kNone.
+    const int32_t* blocks;
     int64_t start;
     int64_t count;
     int64_t prompt;  // length of the prompt: positions 0 to prompt - 1 are its own
@@ -81,8 +83,10 @@ struct BackendInfo {
   int64_t likely_tokens = 0;
   // Fewest prefill rows that are worth their fixed cost in a step that also decodes.
   int64_t least_prefill_rows = 1;
+  int64_t max_step_tokens = 512;  // BackendOptions::max_step_tokens
 
-  int64_t pool_positions() const { return blocks * geometry.block_positions; }
+  // Positions of one sequence that the cache holds.
+  int64_t pool_positions() const;
 };
 
 // A model's device is unusable for the rest of this process. The message is one line.

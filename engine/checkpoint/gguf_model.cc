@@ -45,6 +45,11 @@ constexpr SameField kRotaryFields[] = {{"block_count", "num_hidden_layers"},
 // Without latent attention.
 constexpr SameField kHeadFields[] = {{"attention.key_length", "head_dim", false}};
 constexpr SameField kLlamaFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}};
+constexpr SameField kGemma2Fields[] = {
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.sliding_window", "sliding_window", false},
+    {"attn_logit_softcapping", "attn_logit_softcapping", false},
+    {"final_logit_softcapping", "final_logit_softcapping", false}};
 constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                         {"attention.scale", "attention_multiplier"},
                                         {"embedding_scale", "embedding_multiplier", false},
@@ -80,6 +85,8 @@ constexpr Architecture kArchitectures[] = {
     {"minicpm3", kLlamaFields, "minicpm3", true, false, "attention_bias", nullptr, true},
     {"command-r", kCohereFields, "cohere"},
     {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
+    {"gemma2", kGemma2Fields, "gemma2"},
+    {"gemma3", kGemma2Fields, "gemma3_text"},
     {"granite", kGraniteFields, "granite", true, true},
     {"granitemoe", kGraniteFields, "granitemoe", true, true, "attention_bias", "granitemoe"},
     {"olmo2", kLlamaFields, "olmo2"},
@@ -246,6 +253,21 @@ constexpr OwnName kLayerNames[] = {
     {"post_ffw_norm", "post_mlp_layernorm"}};
 constexpr const char* kFused = "attn_qkv";
 
+// The largest models of Gemma 2 and 3, by their layers, scale scores by the width of a query in an
+// unprojected stream, the others by that of a head.
+void AddGemmaConstants(Json& config) {
+  constexpr int64_t kLargestGemma2 = 46, kLargestGemma3 = 62;
+  const auto whole = [&](const char* field) {
+    return config.contains(field) ? WholeNumber(config[field]).value_or(0) : 0;
+  };
+  const int64_t layers = whole("num_hidden_layers"), heads = whole("num_attention_heads");
+  const bool gemma2 = config["model_type"] == "gemma2";
+  const bool largest = layers == (gemma2 ? kLargestGemma2 : kLargestGemma3) && heads > 0;
+  const int64_t scalar = largest ? whole("hidden_size") / heads : whole("head_dim");
+  if (scalar > 0) config["query_pre_attn_scalar"] = scalar;
+  if (!gemma2 && !config.contains("rope_theta")) config["rope_theta"] = 1e6;
+}
+
 }  // namespace
 
 JsonFields GgufConfigFields(const GgufFile& file) {
@@ -296,8 +318,9 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   } else {
     keys.Only(groups, config["n_head"]);
   }
-  // The window of the published models, which their GGUF files do not have.
+  // Constants of the published models, which their GGUF files do not have.
   if (architecture.name == std::string_view("starcoder2")) config["sliding_window"] = 4096;
+  if (std::span(architecture.fields).data() == kGemma2Fields) AddGemmaConstants(config);
   for (const char* count : {"expert_count", "expert_used_count"}) keys.Only(prefix + count, 0);
   // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);

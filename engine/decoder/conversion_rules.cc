@@ -22,6 +22,14 @@ constexpr const char* kPartlyRotated =
     "its keys are rotated in part (rotary_dim, no_rope_layers); allowed: attention \"mha\", or "
     "\"gqa\" with method \"pool\"";
 
+constexpr const char* kCappedScores =
+    "attn_logit_softcapping or rope_local_base_freq is set, which latents do not have; allowed: "
+    "attention \"mha\" or \"gqa\"";
+
+constexpr const char* kNoWindowedLatents =
+    "sliding_window is 1 or positions are learned, and latents have no windows; allowed: attention "
+    "\"mha\" or \"gqa\"";
+
 constexpr const char* kNormedKeys =
     "qk_norm is true: normed keys are no product of the weights; allowed: attention \"mha\", or "
     "\"gqa\" with method \"pool\"";
@@ -43,6 +51,11 @@ void CheckGroups(const ModelConfig& config, const ConversionSpec& to, const Refu
 void CheckLatents(const ModelConfig& config, const ConversionSpec& to, const Refuse& refuse) {
   if (config.qk_norm) refuse(kNormedKeys);
   if (config.RotatesInPart()) refuse(kPartlyRotated);
+  if (config.attn_logit_softcapping > 0 || config.rope_local_base_freq > 0) refuse(kCappedScores);
+  if (config.sliding_window == 1 ||
+      (config.sliding_window > 0 && config.position_embedding == PositionEmbedding::kLearned)) {
+    refuse(kNoWindowedLatents);
+  }
   const bool rotary = config.position_embedding == PositionEmbedding::kRope;
   const int64_t widest = config.num_key_value_heads * config.head_dim, pairs = config.head_dim / 2;
   const int64_t width = RopeHeadDim(to, config);

@@ -19,11 +19,11 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, ComputeType 
     bounded.max_position_embeddings = std::min(config.max_position_embeddings,
                                                config_limits::kPositionTable / config.RotaryDim());
   }
-  const Rotary rotary = MakeRotary(bounded, frame_.device());
+  const LayerRotary rotary = MakeRotary(bounded, frame_.device());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (config.attention == AttentionKind::kMla) {
-      attention_.push_back(std::make_unique<LatentAttention>(LatentShapeOf(config, layer),
-                                                             FindLatent(weights, layer), rotary));
+      attention_.push_back(std::make_unique<LatentAttention>(
+          LatentShapeOf(config, layer), FindLatent(weights, layer), rotary.shared));
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(
           config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),

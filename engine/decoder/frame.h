@@ -46,7 +46,9 @@ class DecoderFrame {
   // hidden: [..., D] -> logits [..., vocab_size]
   at::Tensor Logits(const at::Tensor& hidden) const {
     const at::Tensor logits = output_(Normalize(final_norm_, hidden));
-    return config_.logit_multiplier == 1 ? logits : logits.mul(config_.logit_multiplier);
+    const double multiplier = config_.logit_multiplier, cap = config_.final_logit_softcapping;
+    const at::Tensor scaled = multiplier == 1 ? logits : logits.mul(multiplier);
+    return cap > 0 ? scaled.div(cap).tanh().mul(cap) : scaled;
   }
 
   const ModelConfig& config() const { return config_; }

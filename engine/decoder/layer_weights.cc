@@ -64,10 +64,13 @@ LatentWeights FindLatent(const Weights& weights, int64_t layer) {
           .o = FindLinear(weights, attention + "o_proj")};
 }
 
-GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary) {
-  return {.rotary = config.Rotates(layer) ? rotary : Rotary(),
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer,
+                                const LayerRotary& rotary) {
+  return {.rotary = config.Rotates(layer) ? rotary.Of(config, layer) : Rotary(),
           .norm_eps = config.norm_eps,
-          .score_factor = config.ScoreFactor(layer)};
+          .score_factor = config.ScoreFactor(layer),
+          .softcap = config.attn_logit_softcapping,
+          .window = config.Window(layer)};
 }
 
 std::string AttentionNormName(int64_t layer) { return LayerPrefix(layer) + "input_layernorm"; }
@@ -108,10 +111,18 @@ at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::
   return {};
 }
 
-Rotary MakeRotary(const ModelConfig& config, at::Device device) {
+LayerRotary MakeRotary(const ModelConfig& config, at::Device device) {
   if (config.position_embedding != PositionEmbedding::kRope) return {};
-  return Rotary(config.max_position_embeddings, config.RotaryDim(), config.rope_theta, device,
-                config.rope_factors, config.rope_attention_factor, config.RotaryTableDim());
+  const int64_t positions = config.max_position_embeddings;
+  LayerRotary rotary{
+      .shared = Rotary(positions, config.RotaryDim(), config.rope_theta, device,
+                       config.rope_factors, config.rope_attention_factor, config.RotaryTableDim()),
+      .local = {}};
+  if (config.rope_local_base_freq > 0) {
+    rotary.local = Rotary(positions, config.RotaryDim(), config.rope_local_base_freq, device, {}, 1,
+                          config.RotaryTableDim());
+  }
+  return rotary;
 }
 
 }  // namespace triptych

@@ -46,8 +46,20 @@ ExpertsWeights FindExperts(const ModelConfig& config, const Weights& weights, in
 GroupedWeights FindGrouped(const Weights& weights, int64_t layer);
 LatentWeights FindLatent(const Weights& weights, int64_t layer);
 
+// The rotation of queries and keys, or of decoupled keys under MLA; undefined unless positions are
+// rotary.
+struct LayerRotary {
+  Rotary shared;  // of all layers except those that turn locally
+  Rotary local;   // undefined if none does
+
+  const Rotary& Of(const ModelConfig& config, int64_t layer) const {
+    return config.TurnsLocally(layer) ? local : shared;
+  }
+};
+
 // Grouped attention's options. `rotary`: of MakeRotary.
-GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer, const Rotary& rotary);
+GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer,
+                                const LayerRotary& rotary);
 
 // Names of the norms before a layer's attention, before its MLP, of their outputs, and after all
 // layers.
@@ -68,9 +80,7 @@ at::Tensor SinusoidalPositions(int64_t positions, int64_t width);
 // undefined.
 at::Tensor PositionTable(const ModelConfig& config, const Weights& weights, at::Device device);
 
-// The rotation of queries and keys, or of decoupled keys under MLA; undefined unless positions are
-// rotary. All layers share it.
-Rotary MakeRotary(const ModelConfig& config, at::Device device);
+LayerRotary MakeRotary(const ModelConfig& config, at::Device device);
 
 }  // namespace triptych
 

@@ -12,6 +12,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "engine/base/ceil_div.h"
+#include "engine/kernels/power-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,6 +78,21 @@ void GatedGeluTanhRow(const float* gate, const float* up, int64_t width, float* 
   GatedRow(gate, up, width, y, [](FloatVec x) HWY_ATTR { return GeluTanhOf(x); });
 }
 
+void SoftcapPart(float* x, int64_t count, float cap) {
+  const FloatTag d;
+  const auto capped = [&](const float* from, float* to) HWY_ATTR {
+    const FloatVec c = hn::Set(d, cap);
+    hn::StoreU(hn::Mul(c, TanhOf(d, hn::Div(hn::LoadU(d, from), c))), d, to);
+  };
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) capped(x + i, x + i);
+  if (i == count) return;
+  Padded last(x + i, count - i);
+  capped(last.values, last.values);
+  std::copy_n(last.values, count - i, x + i);
+}
+
 void GeluTanhRow(float* x, int64_t width) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -99,6 +116,7 @@ namespace {
 HWY_EXPORT(GatedSiluRow);
 HWY_EXPORT(GatedGeluTanhRow);
 HWY_EXPORT(GeluTanhRow);
+HWY_EXPORT(SoftcapPart);
 
 // Approximate cost of one element, in multiply-adds.
 constexpr int64_t kElementWork = 32;
@@ -131,6 +149,14 @@ void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context) {
   constexpr float kScale = 1 / std::numbers::sqrt2_v<float>;
   context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     for (float& g : std::span(x + row * width, width)) g = g / 2 * (1 + std::erf(g * kScale));
+  });
+}
+
+void Softcap(float* x, int64_t count, float cap, KernelContext& context) {
+  constexpr int64_t kPart = 4096;
+  context.pool.ForEach(CeilDiv(count, kPart), count * kElementWork, [&](int64_t i) {
+    const int64_t begin = i * kPart;
+    HWY_DYNAMIC_DISPATCH(SoftcapPart)(x + begin, std::min(kPart, count - begin), cap);
   });
 }
 

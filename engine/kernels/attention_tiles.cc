@@ -244,20 +244,39 @@ HWY_INLINE int64_t VisibleLanes(int64_t i, int64_t visible) {
   return std::clamp<int64_t>(visible - i, 0, kLanes);
 }
 
-// Turns the scores of the first `visible` positions into 2^(score - max), and the others into zero.
+// Turns the products of q and k, scaled by 1 / cap, into scores.
+void CapScores(float* scores, int64_t panels, float softcap) {
+  const FloatTag d;
+  const FloatVec cap = hn::Set(d, softcap);
+  for (int64_t i = 0; i < panels * kPanelPositions; i += kLanes) {
+    hn::StoreU(hn::Mul(cap, TanhOf(d, hn::LoadU(d, scores + i))), d, scores + i);
+  }
+}
+
+// Turns the scores of positions `hidden` to `visible` - 1 into 2^(score - max), and the others into
+// zero.
 //   scores: [panels * kPanelPositions]
 template <typename Element>
-HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, float* max,
-                             float* sum) {
+HWY_INLINE void Exponentiate(float* scores, int64_t hidden, int64_t visible, int64_t panels,
+                             float* max, float* sum) {
   const FloatTag d;
+  // Panels from `first` to `whole` are seen as a whole.
   const int64_t whole = visible / kPanelPositions * kPanelPositions;
+  const int64_t first = std::min(CeilDiv(hidden, kPanelPositions) * kPanelPositions, whole);
   const int64_t end = panels * kPanelPositions;
-  const auto seen = [&](int64_t i) { return hn::FirstN(d, VisibleLanes<Element>(i, visible)); };
+  const auto seen = [&](int64_t i) {
+    return hn::AndNot(hn::FirstN(d, VisibleLanes<Element>(i, hidden)),
+                      hn::FirstN(d, VisibleLanes<Element>(i, visible)));
+  };
   FloatVec largest = hn::Set(d, -INFINITY);
-  for (int64_t i = 0; i < whole; i += kLanes) largest = hn::Max(largest, hn::LoadU(d, scores + i));
-  for (int64_t i = whole; i < end; i += kLanes) {
+  const auto find_largest = [&](int64_t i) {
     largest = hn::IfThenElse(seen(i), hn::Max(largest, hn::LoadU(d, scores + i)), largest);
+  };
+  for (int64_t i = 0; i < first; i += kLanes) find_largest(i);
+  for (int64_t i = first; i < whole; i += kLanes) {
+    largest = hn::Max(largest, hn::LoadU(d, scores + i));
   }
+  for (int64_t i = whole; i < end; i += kLanes) find_largest(i);
   largest = hn::MaxOfLanes(d, largest);
   FloatVec total = hn::Zero(d);
   const auto power = [&](int64_t i) {
@@ -267,7 +286,8 @@ HWY_INLINE void Exponentiate(float* scores, int64_t visible, int64_t panels, flo
     total = hn::Add(total, weight);
     hn::StoreU(weight, d, scores + i);
   };
-  for (int64_t i = 0; i < whole; i += kLanes) add(i, power(i));
+  for (int64_t i = 0; i < first; i += kLanes) add(i, hn::IfThenElseZero(seen(i), power(i)));
+  for (int64_t i = first; i < whole; i += kLanes) add(i, power(i));
   for (int64_t i = whole; i < end; i += kLanes) add(i, hn::IfThenElseZero(seen(i), power(i)));
   *max = hn::GetLane(largest);
   *sum = hn::GetLane(hn::SumOfLanes(d, total));
@@ -457,8 +477,11 @@ void AttendTiles(const AttentionSplit<Element>& s) {
     ComputeTiles<Score, kScoreRows / 2 + 1, kScoreRows>(s, keys);
   }
   for (int64_t row = 0; row < s.groups * s.queries; ++row) {
-    Exponentiate<Element>(s.scores + row * kSplitPositions, s.visible[row % s.queries], s.panels,
-                          &s.max[row], &s.sum[row]);
+    float* const scores = s.scores + row * kSplitPositions;
+    const int64_t query = row % s.queries;
+    if (s.softcap > 0) CapScores(scores, s.panels, s.softcap);
+    Exponentiate<Element>(scores, s.hidden[query], s.visible[query], s.panels, &s.max[row],
+                          &s.sum[row]);
   }
   if (s.queries <= kFewQueries) {
     WeighPanels(s);

@@ -21,10 +21,12 @@ inline constexpr int64_t kStreams = 8;
 template <typename Element>
 struct AttentionSplit {
   int64_t groups;
-  int64_t queries;         // of each group; groups * queries <= kSplitQueries
-  const float* q;          // [groups, queries, key_width], scaled, including by log2(e)
-  const int64_t* visible;  // [queries]: positions that each attends, 1 to kSplitPositions
-  int64_t panels;          // that hold all visible positions
+  int64_t queries;  // of each group; groups * queries <= kSplitQueries
+  const float* q;   // [groups, queries, key_width], scaled, including by log2(e)
+  // [queries]: each attends positions hidden to visible - 1 of the split, at least one. Both rise.
+  const int64_t* hidden;
+  const int64_t* visible;
+  int64_t panels;  // that hold all visible positions
   // [panels] -> [groups, key_width, stride], of which kPanelPositions are read
   const Element* const* keys;
   // [panels] -> [groups, value_width, stride]. These pointers follow those of the keys in
@@ -39,6 +41,9 @@ struct AttentionSplit {
   int64_t stride;
   int64_t key_width;
   int64_t value_width;
+  // If positive, a product q . k, which is then scaled by 1 / cap, becomes the score softcap *
+  // tanh(q . k): softcap is the cap times log2(e).
+  float softcap;
   float* scores;      // [groups, queries, kSplitPositions], scratch
   float* sums;        // [groups, queries, value_width, kPanelPositions], scratch
   float* max;         // [groups, queries]: the largest score

@@ -16,20 +16,28 @@ namespace {
 // token by token, from `first` on, for each of `groups` groups.
 struct QueryBundle {
   const TokenRun* run;
+  const PagedScores* scores;
   int64_t token;   // index in q and out of the run's first token
   int64_t shared;  // heads that read one group
   int64_t group;   // the first one
   int64_t groups;
   int64_t first;
   int64_t queries;      // of each group
-  int64_t splits;       // that the last query needs
+  int64_t begin_split;  // of the context: the first one that the first query needs
+  int64_t splits;       // from there to the last one that the last query needs
   int64_t first_split;  // the sum of `splits` over all bundles before
   int64_t first_row;    // the sum of rows() * splits over all bundles before
 
   // Rows are the queries of the first group, then those of the next one.
   int64_t rows() const { return groups * queries; }
-  // Number of positions that a row attends.
-  int64_t Length(int64_t row) const { return run->start + (first + row % queries) / shared + 1; }
+  int64_t end_split() const { return begin_split + splits; }
+  int64_t Position(int64_t row) const { return run->start + (first + row % queries) / shared; }
+  // A row attends positions Begin(row) to End(row) - 1.
+  int64_t Begin(int64_t row) const { return scores->Begin(Position(row)); }
+  int64_t End(int64_t row) const { return Position(row) + 1; }
+  // The splits of the context that a row needs: BeginSplit(row) to EndSplit(row) - 1.
+  int64_t BeginSplit(int64_t row) const { return Begin(row) / kSplitPositions; }
+  int64_t EndSplit(int64_t row) const { return CeilDiv(End(row), kSplitPositions); }
 };
 
 // Division of one call into bundles, splits and tasks.
@@ -50,15 +58,21 @@ struct Plan {
 };
 
 // The bundles are in the workspace.
-Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
-              KernelContext& context) {
+Plan MakePlan(const PagedRowLayout& layout, const PagedScores& scores,
+              std::span<const TokenRun> runs, KernelContext& context) {
   const int64_t shared = layout.heads / layout.groups;
+  // Positions that the first `end` tokens of a sequence attend, together.
+  const auto attended = [&](int64_t end) {
+    const int64_t rising = std::min(end, scores.window);
+    return rising * (rising + 1) / 2 + (end - rising) * rising;
+  };
   int64_t work = 0, group_splits = 0;  // multiply-adds; splits, for one group
   for (const TokenRun& run : runs) {
     const int64_t end = run.start + run.count;
-    work += (end * (end + 1) - run.start * (run.start + 1)) / 2 * layout.heads *
+    work += (attended(end) - attended(run.start)) * layout.heads *
             (layout.key_width + layout.value_width);
-    group_splits += CeilDiv(end, kSplitPositions) * CeilDiv(run.count * shared, kSplitQueries);
+    group_splits += (CeilDiv(end, kSplitPositions) - scores.Begin(run.start) / kSplitPositions) *
+                    CeilDiv(run.count * shared, kSplitQueries);
   }
   Plan plan;
   plan.tasks = context.pool.TaskCount(work);
@@ -82,16 +96,19 @@ Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
     for (int64_t group = 0; group < layout.groups; group += groups) {
       for (int64_t first = 0; first < queries; first += kSplitQueries, ++bundle) {
         *bundle = {.run = &run,
+                   .scores = &scores,
                    .token = token,
                    .shared = shared,
                    .group = group,
                    .groups = std::min(groups, layout.groups - group),
                    .first = first,
                    .queries = std::min(kSplitQueries, queries - first),
+                   .begin_split = 0,
                    .splits = 0,
                    .first_split = plan.splits,
                    .first_row = plan.rows};
-        bundle->splits = CeilDiv(bundle->Length(bundle->queries - 1), kSplitPositions);
+        bundle->begin_split = bundle->BeginSplit(0);
+        bundle->splits = bundle->EndSplit(bundle->queries - 1) - bundle->begin_split;
         plan.splits += bundle->splits;
         plan.rows += bundle->rows() * bundle->splits;
       }
@@ -105,7 +122,7 @@ Plan MakePlan(const PagedRowLayout& layout, std::span<const TokenRun> runs,
 struct SplitResults {
   float* max;  // [rows]
   float* sum;  // [rows]
-  float* out;  // [rows, value_width]; the first split uses the call's `out` instead
+  float* out;  // [rows, value_width]; a row's first split uses the call's `out` instead
 };
 
 // Takes memory for the results of `rows` rows.
@@ -162,31 +179,38 @@ template <typename Element>
 class BundleAttention {
  public:
   BundleAttention(const float* q, int64_t q_stride, const PagedCache& cache,
-                  const Element* elements, const PagedRowLayout& layout, float scale, float* out,
-                  int64_t out_stride)
+                  const Element* elements, const PagedRowLayout& layout, const PagedScores& scores,
+                  float* out, int64_t out_stride)
       : q_(q),
         q_stride_(q_stride),
         cache_(cache),
         elements_(elements),
         block_elements_(cache.block_bytes() / static_cast<int64_t>(sizeof(Element))),
         layout_(layout),
-        scale_(scale * std::numbers::log2e_v<float>),
+        scale_(scores.softcap > 0 ? scores.scale / scores.softcap
+                                  : scores.scale * std::numbers::log2e_v<float>),
+        softcap_(scores.softcap * std::numbers::log2e_v<float>),
         out_(out),
         out_stride_(out_stride) {}
 
   int64_t value_width() const { return layout_.value_width; }
 
-  // Attends one split.
+  // Attends one split of the context.
   void AttendOne(const QueryBundle& bundle, int64_t split, const SplitResults& results,
                  const Scratch<Element>& scratch) const {
-    // Earlier queries may attend no position of a later split.
-    const int64_t begin = split * kSplitPositions;
-    int64_t skipped = 0;
-    while (bundle.Length(skipped) <= begin) ++skipped;
-    const int64_t queries = bundle.queries - skipped;
-    int64_t visible[kSplitQueries];
+    const int64_t split_begin = split * kSplitPositions, split_end = split_begin + kSplitPositions;
+    // Earlier queries may attend no position of a later split, and later ones none of an earlier.
+    int64_t skipped = 0, attending = bundle.queries;
+    while (bundle.End(skipped) <= split_begin) ++skipped;
+    while (bundle.Begin(attending - 1) >= split_end) --attending;
+    const int64_t queries = attending - skipped;
+    // Panels before the window of the first query are not read.
+    const int64_t begin =
+        std::max(split_begin, bundle.Begin(skipped) / kPanelPositions * kPanelPositions);
+    int64_t hidden[kSplitQueries], visible[kSplitQueries];
     for (int64_t i = 0; i < queries; ++i) {
-      visible[i] = std::min(bundle.Length(skipped + i) - begin, kSplitPositions);
+      hidden[i] = std::max<int64_t>(bundle.Begin(skipped + i) - begin, 0);
+      visible[i] = std::min(bundle.End(skipped + i), split_end) - begin;
     }
     // The bundle's row of the i-th row that attends this split.
     const auto row_of = [&](int64_t i) {
@@ -197,7 +221,8 @@ class BundleAttention {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = row_of(i);
       CopyQuery(bundle, row, scratch.q + i * layout_.key_width);
-      out[i] = split == 0 ? Out(bundle, row) : results.out + row * layout_.value_width;
+      out[i] = split == bundle.BeginSplit(row) ? Out(bundle, row)
+                                               : results.out + row * layout_.value_width;
     }
     float max[kSplitQueries], sum[kSplitQueries];
     const auto attend = [&]<typename Read>(const auto& point) {
@@ -206,6 +231,7 @@ class BundleAttention {
       AttentionSplit<Read> s{.groups = bundle.groups,
                              .queries = queries,
                              .q = scratch.q,
+                             .hidden = hidden,
                              .visible = visible,
                              .panels = CeilDiv(visible[queries - 1], kPanelPositions),
                              .keys = panels,
@@ -217,6 +243,7 @@ class BundleAttention {
                              .stride = kPanelPositions,
                              .key_width = layout_.key_width,
                              .value_width = layout_.value_width,
+                             .softcap = softcap_,
                              .scores = scratch.scores,
                              .sums = scratch.sums,
                              .max = max,
@@ -277,12 +304,12 @@ class BundleAttention {
   }
   // The first element of a position's row.
   const Element* At(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
     return elements_ + block * block_elements_ + position % cache_.block_positions;
   }
   // The first scale of a position's row.
   const uint16_t* ScalesAt(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->blocks[position / cache_.block_positions];
+    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
     const auto* const scales = reinterpret_cast<const uint16_t*>(
         elements_ + block * block_elements_ + cache_.scales_offset());
     return scales + position % cache_.block_positions;
@@ -312,9 +339,10 @@ class BundleAttention {
       values[i] = panel + value;
       if constexpr (kHasScale<Element>) scales[i] = ScalesAt(bundle, begin + i * kPanelPositions);
     }
-    const int64_t length = bundle.Length(bundle.rows() - 1);
+    const int64_t length = bundle.End(bundle.rows() - 1);
+    const int64_t next_split = (begin / kSplitPositions + 1) * kSplitPositions;
     for (int64_t i = 0; i < kStreams; ++i) {
-      const int64_t next = begin + kSplitPositions + i * kPanelPositions;
+      const int64_t next = next_split + i * kPanelPositions;
       const bool there = next < length;
       values[s.panels + i] = there ? At(bundle, next) + key : panels[0];
       if constexpr (kHasScale<Element>) {
@@ -335,9 +363,11 @@ class BundleAttention {
       panels[s.panels + i] = panels[i] + key_elements * kPanelPositions;
     }
     std::fill_n(panels + 2 * s.panels, kStreams, gathered);
-    // Nothing may be copied to the end of the last panel.
-    std::fill_n(gathered + (s.panels - 1) * panel_elements, panel_elements, Gathered<Element>{0});
-    for (int64_t p = 0; p < s.visible[s.queries - 1]; ++p) {
+    // Nothing may be copied to the beginning of the first panel and to the end of the last one.
+    for (const int64_t panel : {int64_t{0}, s.panels - 1}) {
+      std::fill_n(gathered + panel * panel_elements, panel_elements, Gathered<Element>{0});
+    }
+    for (int64_t p = s.hidden[0]; p < s.visible[s.queries - 1]; ++p) {
       const Element* column = At(bundle, begin + p);
       [[maybe_unused]] const uint16_t* scales = nullptr;
       if constexpr (kHasScale<Element>) scales = ScalesAt(bundle, begin + p);
@@ -358,7 +388,8 @@ class BundleAttention {
   const Element* elements_;  // of the cache
   int64_t block_elements_;   // from one block to the next
   const PagedRowLayout& layout_;
-  float scale_;  // of scores, including log2(e)
+  float scale_;    // of scores, including log2(e), or 1 / softcap
+  float softcap_;  // times log2(e)
   float* out_;
   int64_t out_stride_;
 };
@@ -369,11 +400,14 @@ void AttendWhole(const BundleAttention<Element>& attention, const QueryBundle& b
                  const Scratch<Element>& scratch) {
   const SplitResults sofar = scratch.results;
   const SplitResults later = From(sofar, kSplitQueries, attention.value_width());
-  for (int64_t split = 0; split < bundle.splits; ++split) {
-    attention.AttendOne(bundle, split, split == 0 ? sofar : later, scratch);
-    if (split == 0) continue;
+  for (int64_t split = bundle.begin_split; split < bundle.end_split(); ++split) {
+    attention.AttendOne(bundle, split, later, scratch);
     for (int64_t row = 0; row < bundle.rows(); ++row) {
-      if (bundle.Length(row) > split * kSplitPositions) attention.Merge(bundle, row, later, sofar);
+      if (split == bundle.BeginSplit(row)) {
+        sofar.max[row] = later.max[row], sofar.sum[row] = later.sum[row];
+      } else if (split > bundle.BeginSplit(row) && split < bundle.EndSplit(row)) {
+        attention.Merge(bundle, row, later, sofar);
+      }
     }
   }
   for (int64_t row = 0; row < bundle.rows(); ++row) attention.Normalize(bundle, row, sofar);
@@ -402,13 +436,13 @@ void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
   const int64_t value_width = attention.value_width();
   const SplitResults all = TakeResults(plan.rows, value_width, context.workspace);
   const auto results = [&](const QueryBundle& bundle, int64_t split) {
-    return From(all, bundle.first_row + split * bundle.rows(), value_width);
+    return From(all, bundle.first_row + (split - bundle.begin_split) * bundle.rows(), value_width);
   };
   const int64_t tasks = std::min(plan.tasks, plan.splits);
   context.pool.Run(tasks, [&](int64_t task, int thread) {
     for (int64_t i = plan.splits * task / tasks; i < plan.splits * (task + 1) / tasks; ++i) {
       const QueryBundle& bundle = plan.bundles[plan.Find(i)];
-      const int64_t split = i - bundle.first_split;
+      const int64_t split = bundle.begin_split + i - bundle.first_split;
       attention.AttendOne(bundle, split, results(bundle, split), scratch[thread]);
     }
   });
@@ -420,8 +454,9 @@ void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
       const QueryBundle& bundle = plan.bundles[i / kSplitQueries];
       const int64_t row = i % kSplitQueries;
       if (row >= bundle.rows()) continue;
-      const SplitResults sofar = results(bundle, 0);
-      for (int64_t split = 1; split < CeilDiv(bundle.Length(row), kSplitPositions); ++split) {
+      const int64_t first = bundle.BeginSplit(row);
+      const SplitResults sofar = results(bundle, first);
+      for (int64_t split = first + 1; split < bundle.EndSplit(row); ++split) {
         attention.Merge(bundle, row, results(bundle, split), sofar);
       }
       attention.Normalize(bundle, row, sofar);
@@ -432,13 +467,14 @@ void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
 }  // namespace
 
 void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
-                    const PagedRowLayout& layout, float scale, std::span<const TokenRun> runs,
-                    float* out, int64_t out_stride, KernelContext& context) {
+                    const PagedRowLayout& layout, const PagedScores& scores,
+                    std::span<const TokenRun> runs, float* out, int64_t out_stride,
+                    KernelContext& context) {
   if (runs.empty()) return;
   const Workspace::Scope scope(context.workspace);
-  const Plan plan = MakePlan(layout, runs, context);
+  const Plan plan = MakePlan(layout, scores, runs, context);
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element* elements) {
-    const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scale, out,
+    const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scores, out,
                                              out_stride);
     const Scratch<Element>* scratch = TakeScratch<Element>(plan, layout, cache, context);
     if (plan.tasks == 1 || plan.count() >= int64_t{4} * context.pool.threads()) {

@@ -39,7 +39,7 @@ void VisitPanels(const TokenRun& run, int64_t block_positions, const Visit& visi
         std::min(column / kPanelPositions * kPanelPositions + kPanelPositions, block_positions);
     const int64_t count = std::min(panel_end - column, end - p);
     const int64_t written = column % kPanelPositions == 0 ? panel_end - column : count;
-    visit(run.blocks[p / block_positions], Columns{column, count, written});
+    visit(run.BlockOf(p, block_positions), Columns{column, count, written});
     p += count;
   }
 }

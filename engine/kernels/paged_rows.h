@@ -35,10 +35,15 @@ struct PagedCache {
 // start + count - 1. A sequence may have several runs in one step.
 struct TokenRun {
   // Position p of the sequence is in column p % block_positions of block
-  // blocks[p / block_positions].
+  // blocks[p / block_positions * stride].
   const int32_t* blocks;
   int64_t start;
   int64_t count;
+  int64_t stride = 1;
+
+  int64_t BlockOf(int64_t position, int64_t block_positions) const {
+    return blocks[position / block_positions * stride];
+  }
 };
 
 // Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127.

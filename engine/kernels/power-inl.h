@@ -1,5 +1,5 @@
-// Vectorised powers of two. Kernels that turn scores into weights include this file once for each
-// instruction set.
+// Vectorised powers of two and hyperbolic tangents. Kernels that turn scores into weights include
+// this file once for each instruction set.
 #if defined(TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_
 #undef TRIPTYCH_ENGINE_KERNELS_POWER_INL_H_
@@ -34,6 +34,25 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> PowerOfTwo(D d, hwy::HWY_NAMESPACE::Vec<D>
   const hn::RebindToUnsigned<D> bits;
   const FloatVec scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -125.0f)), hn::Mul(power, scale));
+}
+
+// Returns tanh(x); NaN for NaN.
+template <class D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> TanhOf(D d, hwy::HWY_NAMESPACE::Vec<D> x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  using FloatVec = hn::Vec<D>;
+  constexpr float kTwoLog2E = 2.8853900818f;
+  // (1 - e) / (1 + e) with e = exp(-2 |x|) loses digits near zero, where a series has them.
+  const FloatVec size = hn::Abs(x), square = hn::Mul(x, x), one = hn::Set(d, 1.0f);
+  const FloatVec e = PowerOfTwo(d, hn::Mul(hn::Set(d, -kTwoLog2E), size));
+  const FloatVec large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
+  // Odd terms up to x^9: the next one is below 1e-8 x for |x| < 1/4.
+  FloatVec series = hn::Set(d, 62.0f / 2835);
+  series = hn::MulAdd(series, square, hn::Set(d, -17.0f / 315));
+  series = hn::MulAdd(series, square, hn::Set(d, 2.0f / 15));
+  series = hn::MulAdd(series, square, hn::Set(d, -1.0f / 3));
+  series = hn::MulAdd(hn::Mul(series, square), x, x);
+  return hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.25f)), series, large);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -11,13 +11,14 @@ BlockPool::BlockPool(int64_t blocks) : total_(blocks), free_(blocks), states_(bl
   states_.back().newer = states_.back().older = static_cast<int32_t>(blocks);
 }
 
-bool BlockPool::Allocate(int64_t count, std::vector<int32_t>& out) {
+bool BlockPool::Allocate(int64_t count, std::vector<int32_t>& out, bool lead) {
   if (count > available()) return false;
   while (free() < count) Evict();
   for (int64_t i = 0; i < count; ++i) {
     out.push_back(free_.back());
     free_.pop_back();
     states_[out.back()].ref_count = 1;
+    states_[out.back()].lead = lead;
   }
   peak_allocated_ = std::max(peak_allocated_, allocated());
   return true;
@@ -33,6 +34,7 @@ void BlockPool::AddReference(int32_t block) {
   } else {
     if (state.ref_count == 1) ++shared_;
     ++extra_references_;
+    if (state.lead) ++extra_lead_references_;
   }
   ++state.ref_count;
 }
@@ -47,6 +49,7 @@ void BlockPool::ReleaseOne(int32_t block) {
   if (--state.ref_count > 0) {
     if (state.ref_count == 1) --shared_;
     --extra_references_;
+    if (state.lead) --extra_lead_references_;
   } else if (state.registration == Registration::kKept) {
     Link(block);
     ++evictable_;

@@ -26,8 +26,8 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // Appends `count` blocks with one reference each to `out`. If fewer are available, changes
-  // nothing and returns false.
-  bool Allocate(int64_t count, std::vector<int32_t>& out);
+  // nothing and returns false. `lead`: whether extra_lead_references counts them.
+  bool Allocate(int64_t count, std::vector<int32_t>& out, bool lead = true);
   // Adds a reference to an allocated or evictable block.
   void AddReference(int32_t block);
   // Drops one reference of each block, the last block first, so that the end of a sequence is
@@ -53,6 +53,7 @@ class BlockPool {
   int64_t shared() const { return shared_; }  // blocks with more than one reference
   // References beyond the first of each block.
   int64_t extra_references() const { return extra_references_; }
+  int64_t extra_lead_references() const { return extra_lead_references_; }
   int64_t evictions() const { return evictions_; }
   int32_t ref_count(int32_t block) const { return states_[block].ref_count; }
   bool is_evictable(int32_t block) const {
@@ -64,6 +65,7 @@ class BlockPool {
   struct State {
     int32_t ref_count = 0;
     Registration registration = Registration::kNone;
+    bool lead = true;
     int32_t newer = 0, older = 0;  // neighbours in the ring of evictable blocks
   };
 
@@ -76,6 +78,7 @@ class BlockPool {
 
   int64_t total_;
   int64_t evictable_ = 0, peak_allocated_ = 0, shared_ = 0, extra_references_ = 0, evictions_ = 0;
+  int64_t extra_lead_references_ = 0;
   std::vector<int32_t> free_;  // the next one to allocate is last
   std::vector<State> states_;
   std::function<void(int32_t)> on_unregistered_;

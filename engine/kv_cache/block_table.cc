@@ -7,34 +7,57 @@
 namespace triptych {
 
 bool BlockTable::Grow(int64_t positions) {
-  const int64_t missing = CeilDiv(positions, block_positions_) - size();
-  if (missing > 0 && !pool_->Allocate(missing, blocks_)) return false;
+  const int64_t missing = CeilDiv(positions, block_positions_) - length();
+  if (missing > 0 && missing * groups_.count() > pool_->available()) return false;
+  for (int64_t i = 0; i < missing; ++i) {
+    for (int64_t group = 0; group < groups_.count(); ++group) {
+      pool_->Allocate(1, blocks_, /*lead=*/group == 0);
+    }
+  }
   peak_size_ = std::max(peak_size_, size());
   return true;
 }
 
-void BlockTable::Share(int32_t block) {
-  pool_->AddReference(block);
-  blocks_.push_back(block);
+void BlockTable::Share(std::span<const int32_t> blocks) {
+  const bool whole = blocks.back() != kNone;
+  if (!whole) Drop(length());
+  for (const int32_t block : blocks) {
+    if (block != kNone) pool_->AddReference(block);
+    blocks_.push_back(block);
+  }
+  if (!whole) ++dropped_;
   peak_size_ = std::max(peak_size_, size());
 }
 
-void BlockTable::Replace(int64_t index, int32_t block) {
+void BlockTable::Replace(int64_t index, int64_t group, int32_t block) {
+  int32_t& own = blocks_[index * groups_.count() + group];
   pool_->AddReference(block);
-  pool_->Release({&blocks_[index], 1});
-  blocks_[index] = block;
+  pool_->Release({&own, 1});
+  own = block;
+}
+
+void BlockTable::Drop(int64_t index) {
+  for (; dropped_ < index; ++dropped_) {
+    for (int64_t group = groups_.full; group < groups_.count(); ++group) {
+      int32_t& block = blocks_[dropped_ * groups_.count() + group];
+      pool_->Release({&block, 1});
+      block = kNone;
+    }
+  }
 }
 
 void BlockTable::Release() {
-  pool_->Release(blocks_);
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    if (*block != kNone) pool_->Release({&*block, 1});
+  }
   blocks_.clear();
+  dropped_ = 0;
 }
 
 int64_t BlockTable::shared() const {
-  const auto unshared = std::partition_point(blocks_.begin(), blocks_.end(), [this](int32_t block) {
-    return pool_->ref_count(block) > 1;
+  return std::count_if(blocks_.begin(), blocks_.end(), [this](int32_t block) {
+    return block != kNone && pool_->ref_count(block) > 1;
   });
-  return unshared - blocks_.begin();
 }
 
 }  // namespace triptych

@@ -32,7 +32,7 @@ PrefixCache::PrefixCache(BlockPool& pool, int64_t block_positions)
 }
 
 uint64_t PrefixCache::Hash(const Key& key) const {
-  uint64_t hash = Mix(salt_ + key.before);
+  uint64_t hash = Mix(Mix(salt_ + key.before) + static_cast<uint32_t>(key.group));
   hash = Mix(hash + (uint64_t{static_cast<uint32_t>(key.prompt_begin)} << 32 |
                      static_cast<uint32_t>(key.prompt_end)));
   for (const int32_t token : key.tokens) hash = Mix(hash + static_cast<uint32_t>(token) + 1);
@@ -49,7 +49,7 @@ std::optional<PrefixCache::Entry> PrefixCache::Find(const Key& key, uint64_t has
     const int32_t block = it->second;
     const State& state = states_[block];
     if (state.before == key.before && state.prompt_begin == key.prompt_begin &&
-        state.prompt_end == key.prompt_end &&
+        state.prompt_end == key.prompt_end && state.group == key.group &&
         std::equal(key.tokens.begin(), key.tokens.end(),
                    tokens_.begin() + block * block_positions_)) {
       return Entry{block, state.id};
@@ -66,7 +66,8 @@ PrefixCache::Entry PrefixCache::Register(const Key& key, int32_t block, bool kee
                     .before = key.before,
                     .id = ++ids_,
                     .prompt_begin = key.prompt_begin,
-                    .prompt_end = key.prompt_end};
+                    .prompt_end = key.prompt_end,
+                    .group = key.group};
   std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + block * block_positions_);
   blocks_.emplace(hash, block);
   pool_.Register(block, keep);
@@ -77,7 +78,8 @@ std::optional<PrefixCache::Registration> PrefixCache::RegisteredAs(int32_t block
   const State& state = states_[block];
   if (state.id == 0) return std::nullopt;
   const auto tokens = std::span(tokens_).subspan(block * block_positions_, block_positions_);
-  return Registration{{state.before, tokens, state.prompt_begin, state.prompt_end}, state.id};
+  return Registration{{state.before, tokens, state.prompt_begin, state.prompt_end, state.group},
+                      state.id};
 }
 
 void PrefixCache::Forget(int32_t block) {

@@ -16,8 +16,9 @@ namespace triptych {
 
 // The bits of a cache row depend on the tokens up to its position, and on whether each of them was
 // computed as part of a prompt, since the rows of prompts may be computed by another path. A
-// block's key is therefore the block before it, its own tokens, and which of its positions are
-// prompt rows. Equal keys mean equal bits. Keys are compared as a whole, not by their hashes.
+// block's key is therefore the block before it, its own tokens, which of its positions are prompt
+// rows, and its group of layers. The block before it is one of the first group in every key. Equal
+// keys mean equal bits. Keys are compared as a whole, not by their hashes.
 class PrefixCache {
  public:
   // Stands for everything before a block: kShared or a value of NewRoot before the first block of a
@@ -31,6 +32,7 @@ class PrefixCache {
     // The block's prompt rows, from 0: [prompt_begin, prompt_end). Empty if prompt rows have the
     // same bits as generated ones.
     int32_t prompt_begin = 0, prompt_end = 0;
+    int32_t group = 0;
   };
 
   struct Entry {
@@ -65,7 +67,7 @@ class PrefixCache {
   struct State {
     uint64_t hash = 0;
     Prefix before = 0, id = 0;  // id: 0 while the block is not registered
-    int32_t prompt_begin = 0, prompt_end = 0;
+    int32_t prompt_begin = 0, prompt_end = 0, group = 0;
   };
 
   uint64_t Hash(const Key& key) const;

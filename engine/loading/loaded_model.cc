@@ -209,7 +209,9 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
 
 int64_t ServedPositions(const LoadOptions& options) {
   const ModelConfig& stored = options.checkpoint.config;
-  int64_t positions = stored.max_position_embeddings;
+  const ModelConfig served =
+      options.conversion ? ConvertedShape(stored, *options.conversion) : stored;
+  int64_t positions = served.max_position_embeddings;
   if (options.max_positions) {
     if (*options.max_positions > positions) {
       throw LoadError(options.checkpoint.path.string() + ": max-model-len is " +
@@ -221,10 +223,8 @@ int64_t ServedPositions(const LoadOptions& options) {
   }
   const int64_t width = stored.RotaryTableDim();
   if (width == 0 || positions <= config_limits::kPositionTable / width) return positions;
-  ModelConfig config = stored;
-  if (options.conversion) config = ConvertedShape(stored, *options.conversion);
   const CacheFormat cache = ServedCacheFormat(ServedFormats(stored, options), options);
-  const CacheGeometry geometry = MakeCacheGeometry(config, cache, options.backend.block_positions);
+  const CacheGeometry geometry = MakeCacheGeometry(served, cache, options.backend.block_positions);
   const int64_t held = options.backend.kv_cache_bytes / geometry.BytesPerPosition();
   return std::min(positions, std::max(config_limits::kPositionTable / width, held));
 }

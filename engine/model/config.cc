@@ -1,5 +1,6 @@
 #include "engine/model/config.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace triptych {
@@ -96,6 +97,22 @@ std::string_view Name(HeadGrouping grouping) {
   return {};
 }
 
+std::string_view Name(LayerType type) {
+  switch (type) {
+    case LayerType::kFull:
+      return "full_attention";
+    case LayerType::kSliding:
+      return "sliding_attention";
+  }
+  return {};
+}
+
+bool ModelConfig::HasWindows() const {
+  return sliding_window > 0 && sliding_window < max_position_embeddings &&
+         (layer_types.empty() || std::find(layer_types.begin(), layer_types.end(),
+                                           LayerType::kSliding) != layer_types.end());
+}
+
 WeightFormats StoredFormats(const ModelConfig& config) {
   if (config.served_formats) return *config.served_formats;
   const WeightFormat numbers = ToWeightFormat(config.torch_dtype);
@@ -140,7 +157,9 @@ CacheGeometry MakeCacheGeometry(const ModelConfig& config, CacheFormat format,
                              config.num_hidden_layers * RowBytes(format, MhaRowElements(config))};
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     geometry.row_bytes.push_back(CacheRowBytes(config, layer, format));
+    if (config.HasWindows()) geometry.windowed.push_back(config.Window(layer) != kNoWindow);
   }
+  if (config.HasWindows()) geometry.window = config.sliding_window;
   return geometry;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ enum class TopkMethod { kGreedy, kGroupLimitedGreedy, kNoauxTc };
 // The key/value head g that query head h reads: modular, g = h mod G; contiguous, g = h / (H/G).
 // Contiguous checkpoints are permuted to modular at load.
 enum class HeadGrouping { kModular, kContiguous };
+// A sliding layer's query attends the last sliding_window positions, its own included.
+enum class LayerType { kFull, kSliding };
 
 // The names of these choices in config.json and in flags.
 std::string_view Name(AttentionKind kind);
@@ -42,6 +45,10 @@ std::string_view Name(HiddenAct act);
 std::string_view Name(ScoringFunc scores);
 std::string_view Name(TopkMethod method);
 std::string_view Name(HeadGrouping grouping);
+std::string_view Name(LayerType type);
+
+// ModelConfig::Window of a layer whose queries attend all positions up to their own.
+inline constexpr int64_t kNoWindow = std::numeric_limits<int64_t>::max();
 
 // A text whose beginning a model was trained on; its end is held out.
 struct TrainingText {
@@ -117,13 +124,22 @@ struct ModelConfig {
   double attention_score_factor = 1;
   bool scale_attn_by_inverse_layer_idx = false;         // multiplies by 1 / (layer + 1)
   HeadGrouping head_grouping = HeadGrouping::kModular;  // modular, contiguous
+  // The next three fields are for MHA and GQA only. Positions that a sliding layer's query attends;
+  // 0: there is no such layer.
+  int64_t sliding_window = 0;
+  // sliding_attention, full_attention of each layer; empty: all are sliding if there is a window.
+  std::vector<LayerType> layer_types;
+  double attn_logit_softcapping = 0;  // c: a score s becomes c tanh(s / c); 0: it stays
 
-  // learned, sinusoidal, rope, none. The next six fields are for rope only.
+  // learned, sinusoidal, rope, none. The next seven fields are for rope only.
   PositionEmbedding position_embedding = PositionEmbedding::kLearned;
   // At position p, pair i of width d turns by p * theta^(-2i/d) / rope_factors[i].
   double rope_theta = 10000.0;
   std::vector<double> rope_factors;  // one for each pair; empty: all 1
   double rope_attention_factor = 1;  // factor of rotated queries and keys
+  // theta of sliding layers, which have neither rope_factors nor rope_attention_factor; 0: they
+  // turn as the others do.
+  double rope_local_base_freq = 0;
   // Rotary pairs are (2i, 2i+1); false: (i, i + d/2), permuted at load.
   bool rope_interleave = true;
   // MHA and GQA only: the first elements of a head are rotated, this number of them; 0: all.
@@ -148,6 +164,7 @@ struct ModelConfig {
   std::optional<bool> attention_output_bias;  // of o; absent: attention_bias
   double embedding_multiplier = 1;            // of token embeddings before the first layer
   double logit_multiplier = 1;
+  double final_logit_softcapping = 0;  // c: a logit x becomes c tanh(x / c); 0: it stays
   bool tie_word_embeddings = false;
   TensorFormat torch_dtype = TensorFormat::kFloat32;  // float32, bfloat16
   // The integers of stored weights; loaded weights are numbers again.
@@ -179,6 +196,18 @@ struct ModelConfig {
     return position_embedding == PositionEmbedding::kRope &&
            (no_rope_layers.empty() || no_rope_layers.at(layer) != 0);
   }
+  bool Slides(int64_t layer) const {
+    return sliding_window > 0 &&
+           (layer_types.empty() || layer_types.at(layer) == LayerType::kSliding);
+  }
+  // Positions that a query of a layer attends. A window as long as the context is none.
+  int64_t Window(int64_t layer) const {
+    return Slides(layer) && sliding_window < max_position_embeddings ? sliding_window : kNoWindow;
+  }
+  // Whether some layer's Window is shorter than the context.
+  bool HasWindows() const;
+  // Whether a layer turns by rope_local_base_freq.
+  bool TurnsLocally(int64_t layer) const { return rope_local_base_freq > 0 && Slides(layer); }
   // Whether some elements of keys, or the keys of some layers, are not rotated.
   bool RotatesInPart() const { return rotary_dim > 0 || !no_rope_layers.empty(); }
   bool NormsMlpInput() const { return norm_inputs && !use_parallel_residual; }

@@ -1,5 +1,6 @@
 #include "engine/model/conversion_spec.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace triptych {
@@ -41,6 +42,12 @@ ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks) {
   config.attention = AttentionKind::kMla;
   config.num_key_value_heads = config.num_attention_heads;
   config.kv_lora_rank = std::move(ranks);
+  if (config.sliding_window > 0) {
+    config.max_position_embeddings =
+        std::min(config.max_position_embeddings, config.sliding_window);
+    config.sliding_window = 0;
+    config.layer_types.clear();
+  }
   return config;
 }
 

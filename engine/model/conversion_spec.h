@@ -37,7 +37,8 @@ ConversionMethod MethodOf(const ConversionSpec& to, const ModelConfig& from, boo
 
 // The config of the same model with MHA (G = H) or GQA of G key/value heads.
 ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t groups);
-// The config of the same model with MLA of these ranks, one for each layer.
+// The config of the same model with MLA of these ranks, one for each layer. Latents have no
+// windows: the context is at most the sliding window.
 ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks);
 
 }  // namespace triptych

@@ -58,6 +58,30 @@ class Validator {
     In(config_limits::kFactor, "attention_score_factor", config_.attention_score_factor);
   }
 
+  void Windows() const {
+    const bool mla = config_.attention == AttentionKind::kMla;
+    constexpr const char* kGrouped = "allowed only with attention \"mha\" or \"gqa\"";
+    const int64_t window = config_.sliding_window, layers = config_.num_hidden_layers;
+    Require(!mla || window == 0, "sliding_window", Shown(window), kGrouped);
+    In(config_limits::kOptionalWindow, "sliding_window", window);
+    const std::vector<LayerType>& types = config_.layer_types;
+    if (!types.empty()) {
+      std::vector<std::string> names;
+      for (const LayerType type : types) names.emplace_back(Name(type));
+      if (window == 0) {
+        Refuse("layer_types", ShownJson(names), "allowed only with " + NameOf("sliding_window"));
+      }
+      if (std::ssize(types) != layers) {
+        Refuse("layer_types", ShownJson(names),
+               "allowed: a list of " + NameOf("num_hidden_layers") + " = " + Shown(layers));
+      }
+    }
+    const double cap = config_.attn_logit_softcapping;
+    Require(!mla || cap == 0, "attn_logit_softcapping", Shown(cap), kGrouped);
+    Softcap("attn_logit_softcapping", cap);
+    Softcap("final_logit_softcapping", config_.final_logit_softcapping);
+  }
+
   void Latents() const {
     if (config_.attention != AttentionKind::kMla) {
       RequireNoLatents();
@@ -158,6 +182,11 @@ class Validator {
   }
 
  private:
+  // 0: there is none.
+  void Softcap(const char* field, double cap) const {
+    if (cap != 0) In(config_limits::kFactor, field, cap);
+  }
+
   void Activation() const {
     const HiddenAct act = config_.hidden_act;
     const auto require = [&](bool holds, const char* allowed) {
@@ -257,6 +286,11 @@ class Validator {
 
   void Rotations() const {
     In(config_limits::kRopeTheta, "rope_theta", config_.rope_theta);
+    if (const double local = config_.rope_local_base_freq; local != 0) {
+      In(config_limits::kRopeTheta, "rope_local_base_freq", local);
+      Require(config_.sliding_window > 0, "rope_local_base_freq", Shown(local),
+              "allowed only with " + NameOf("sliding_window"));
+    }
     In(config_limits::kFactor, "rope_attention_factor", config_.rope_attention_factor);
     const std::vector<double>& factors = config_.rope_factors;
     const int64_t pairs = config_.RotaryDim() / 2;
@@ -289,6 +323,7 @@ void Validate(const ModelConfig& config, const ConfigOrigin& origin) {
   const Validator validator(config, origin);
   validator.Sizes();
   validator.Groups();
+  validator.Windows();
   validator.Latents();
   validator.Positions();
   validator.Blocks();

@@ -16,10 +16,11 @@ namespace config_limits {
 inline constexpr Range<int64_t> kVocabulary{1, 1 << 24};
 inline constexpr Range<int64_t> kLayers{1, 1024};
 inline constexpr Range<int64_t> kPositions{2, 1 << 24};
-inline constexpr Range<int64_t> kWidth{1, 1 << 20};          // elements of one dimension
-inline constexpr Range<int64_t> kOptionalWidth{0, 1 << 20};  // 0: there is none
-inline constexpr Range<int64_t> kExperts{1, 4096};           // of one layer
-inline constexpr int64_t kAllExperts = 1 << 16;              // of all layers
+inline constexpr Range<int64_t> kWidth{1, 1 << 20};           // elements of one dimension
+inline constexpr Range<int64_t> kOptionalWindow{0, 1 << 24};  // 0: there is none
+inline constexpr Range<int64_t> kOptionalWidth{0, 1 << 20};   // 0: there is none
+inline constexpr Range<int64_t> kExperts{1, 4096};            // of one layer
+inline constexpr int64_t kAllExperts = 1 << 16;               // of all layers
 inline constexpr Range<double> kFactor{0, 1e6, /*above_low=*/true};
 inline constexpr Range<double> kEpsilon{0, 1, /*above_low=*/true};
 inline constexpr Range<double> kRopeTheta{0, 1e12, /*above_low=*/true};

@@ -26,8 +26,11 @@ void BlockMap::Draw(const BlockPool& pool, std::span<const BlockTable* const> ta
   std::vector<int64_t> own(cells.size()), most(cells.size());
   for (size_t i = 0; i < tables.size(); ++i) {
     const std::vector<int32_t>& blocks = tables[i]->blocks();
-    for (const int32_t id : blocks) ++own[id >> shift];
     for (const int32_t id : blocks) {
+      if (id != BlockTable::kNone) ++own[id >> shift];
+    }
+    for (const int32_t id : blocks) {
+      if (id == BlockTable::kNone) continue;
       const int32_t cell = id >> shift;
       if (own[cell] > most[cell]) {
         most[cell] = own[cell];

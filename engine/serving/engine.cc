@@ -41,7 +41,8 @@ Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokeni
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
       pool_(info().blocks),
-      scheduler_(Limits(options, info()), pool_, info().geometry.block_positions),
+      scheduler_(Limits(options, info()), pool_, info().geometry.block_positions,
+                 info().geometry.Groups()),
       queue_timeout_(options.queue_timeout),
       clock_(std::move(clock)),
       context_(std::move(context)),
@@ -412,7 +413,7 @@ void Engine::Count(const Completion& completion, bool last_choice) {
 
 KvCacheUsage Engine::Usage(const Sequence& sequence) const {
   const BlockTable& blocks = sequence.blocks;
-  return info().geometry.Usage(sequence.computed, blocks.size(), blocks.shared(),
+  return info().geometry.Usage(sequence.computed, blocks.dropped(), blocks.size(), blocks.shared(),
                                blocks.peak_size());
 }
 
@@ -434,7 +435,7 @@ KvCacheStats Engine::Stats() const {
   stats.free_bytes = pool_.free() * stats.block_bytes;
   stats.peak_allocated_bytes = pool_.peak_allocated() * stats.block_bytes;
   stats.positions = scheduler_.computed_positions();
-  stats.used_bytes = stats.positions * stats.bytes_per_position;
+  stats.used_bytes = scheduler_.computed_rows() * stats.block_bytes / stats.block_positions;
   stats.mha_used_bytes = stats.positions * geometry.mha_bytes_per_position;
   stats.running = scheduler_.running();
   stats.waiting = scheduler_.waiting();

@@ -8,10 +8,13 @@
 
 namespace triptych::serving {
 
-Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions)
+Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions,
+                     const LayerGroups& groups)
     : limits_(limits),
       pool_(pool),
       block_positions_(block_positions),
+      groups_(groups),
+      most_window_blocks_(groups.MostWindowBlocks(limits.max_batch_tokens, block_positions)),
       prefixes_(pool, block_positions) {}
 
 SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
@@ -21,7 +24,10 @@ SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSin
   // The last token has no row in the cache.
   const int64_t generated_rows =
       generates ? std::min(request.max_new_tokens, limits_.max_positions - prompt) - 1 : 0;
-  if (prompt + generated_rows > pool_.total() * block_positions_) return SubmitStatus::kNeverFits;
+  if (groups_.MostBlocks(prompt + generated_rows, limits_.max_batch_tokens, block_positions_) >
+      pool_.total()) {
+    return SubmitStatus::kNeverFits;
+  }
   if (queue_.size() >= limits_.max_waiting ||
       (queue_.size() > 0 && queue_.prompt_tokens() + prompt > limits_.max_waiting_tokens)) {
     return SubmitStatus::kQueueFull;
@@ -38,8 +44,8 @@ SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSin
   assert(live.left == 0);
   live.left = shared->choices;
   for (int32_t choice = 0; choice < shared->choices; ++choice) {
-    Sequence& sequence = *live.choices.emplace_back(
-        std::make_unique<Sequence>(shared, choice, ++submitted_, sink, pool_, block_positions_));
+    Sequence& sequence = *live.choices.emplace_back(std::make_unique<Sequence>(
+        shared, choice, ++submitted_, sink, pool_, block_positions_, groups_));
     sequence.root = root;
     sequence.last_registered = root.value_or(PrefixCache::kShared);
     sequence.stage = choice == 0 ? Sequence::Stage::kQueued : Sequence::Stage::kHeldBack;
@@ -73,7 +79,12 @@ const std::vector<Chunk>& Scheduler::Schedule(TurnQueue::Time now, int64_t promp
   // A step that preempts admits no sequence: fewer blocks are available than the last preempted
   // sequence released.
   if (preemptions == preemptions_ && prompt_rows > 0) Admit(now, prompt_rows);
-  PlanPrompts(prompt_rows);
+  while (!PlanPrompts(prompt_rows) && chunks_.empty()) {
+    // Every running sequence is a prompt in prefill that found no blocks. One alone finds some.
+    PreemptLast();
+    prefills_.pop_back();
+    for (Prefill& prefill : prefills_) prefill.rows = 0;
+  }
   return chunks_;
 }
 
@@ -125,36 +136,53 @@ bool Scheduler::Reserve(Sequence& sequence) {
   }
   if (sequence.tokens.empty()) sequence.tokens = sequence.request->prompt;
   FindPrefix(sequence);
-  const int64_t missing = CeilDiv(sequence.length(), block_positions_) - sequence.blocks.size();
+  const int64_t missing = MissingBlocks(sequence);
   if (missing > available()) {
     ReleaseBlocks(sequence);
     blocked_ = {&sequence, available(), prefixes_.version()};
     return false;
   }
-  sequence.reserved = missing;
-  reserved_ += missing;
+  SetReserved(sequence, missing);
   return true;
 }
 
+int64_t Scheduler::MissingBlocks(const Sequence& sequence) const {
+  const BlockTable& table = sequence.blocks;
+  const int64_t rest = CeilDiv(sequence.length(), block_positions_) - table.length();
+  if (rest <= 0) return 0;
+  const int64_t held = table.length() - table.dropped();  // of a windowed group
+  return groups_.full * rest +
+         groups_.windowed * std::min(rest, std::max<int64_t>(most_window_blocks_ - held, 0));
+}
+
+void Scheduler::SetReserved(Sequence& sequence, int64_t blocks) {
+  reserved_ += blocks - sequence.reserved;
+  sequence.reserved = blocks;
+}
+
 bool Scheduler::AllocateBlocks(Sequence& sequence, int64_t positions) {
-  const int64_t missing = CeilDiv(positions, block_positions_) - sequence.blocks.size();
+  const int64_t missing =
+      (CeilDiv(positions, block_positions_) - sequence.blocks.length()) * groups_.count();
   if (missing <= 0) return true;
   const int64_t kept = std::min(missing, sequence.reserved);
-  if (missing - kept > available()) return false;
-  sequence.reserved -= kept;
-  reserved_ -= kept;
+  if (missing > kept && missing - kept > available()) return false;
+  if (missing > pool_.available()) return false;
+  SetReserved(sequence, sequence.reserved - kept);
   [[maybe_unused]] const bool reserved = sequence.blocks.Grow(positions);
   assert(reserved);
   return true;
 }
 
-void Scheduler::CancelReservation(Sequence& sequence) {
-  reserved_ -= sequence.reserved;
-  sequence.reserved = 0;
+void Scheduler::DropUnseenBlocks(Sequence& sequence) {
+  if (groups_.windowed == 0) return;
+  sequence.blocks.Drop(groups_.Unseen(sequence.computed, block_positions_));
+  const int64_t more = MissingBlocks(sequence) - sequence.reserved;
+  SetReserved(sequence,
+              sequence.reserved + std::clamp<int64_t>(more, 0, std::max<int64_t>(available(), 0)));
 }
 
-void Scheduler::PlanPrompts(int64_t rows) {
-  if (prefills_.empty()) return;
+bool Scheduler::PlanPrompts(int64_t rows) {
+  if (prefills_.empty()) return true;
   shortest_first_.clear();
   for (Prefill& prefill : prefills_) {
     FindPrefix(*prefill.sequence);
@@ -169,19 +197,25 @@ void Scheduler::PlanPrompts(int64_t rows) {
   std::stable_sort(shortest_first_.begin(), shortest_first_.end(),
                    [](const Prefill* a, const Prefill* b) { return a->left() < b->left(); });
   for (Prefill* prefill : shortest_first_) grant(*prefill, rows);
+  bool all = true;
   for (const Prefill& prefill : prefills_) {
     if (prefill.rows == 0) continue;
     Sequence& sequence = *prefill.sequence;
-    [[maybe_unused]] const bool taken = AllocateBlocks(sequence, sequence.computed + prefill.rows);
-    assert(taken);  // all of its tokens' blocks were reserved
-    chunks_.push_back({&sequence, sequence.computed, prefill.rows, prefill.left() == 0});
+    if (AllocateBlocks(sequence, sequence.computed + prefill.rows)) {
+      chunks_.push_back({&sequence, sequence.computed, prefill.rows, prefill.left() == 0});
+    } else {
+      assert(groups_.windowed > 0);  // otherwise all of its tokens' blocks were reserved
+      all = false;
+    }
   }
+  return all;
 }
 
 void Scheduler::Advance(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   MoveOn(sequence, chunk.count);
   RegisterBlocks(sequence);
+  DropUnseenBlocks(sequence);
   if (chunk.samples && sequence.choice == 0) StartOtherChoices(sequence);
 }
 
@@ -200,10 +234,12 @@ void Scheduler::StartOtherChoices(const Sequence& first) {
   }
 }
 
-PrefixCache::Key Scheduler::KeyOf(const Sequence& sequence) const {
-  const int64_t begin = sequence.registered_blocks * block_positions_;
-  PrefixCache::Key key{.before = sequence.last_registered,
-                       .tokens = std::span(sequence.tokens).subspan(begin, block_positions_)};
+PrefixCache::Key Scheduler::KeyOf(const Sequence& sequence, PrefixCache::Prefix before,
+                                  int64_t index, int64_t group) const {
+  const int64_t begin = index * block_positions_;
+  PrefixCache::Key key{.before = before,
+                       .tokens = std::span(sequence.tokens).subspan(begin, block_positions_),
+                       .group = static_cast<int32_t>(group)};
   if (limits_.prompt_rows_from) {
     const auto in_block = [&](int64_t position) {
       return static_cast<int32_t>(std::clamp<int64_t>(position - begin, 0, block_positions_));
@@ -215,41 +251,85 @@ PrefixCache::Key Scheduler::KeyOf(const Sequence& sequence) const {
   return key;
 }
 
-void Scheduler::FindPrefix(Sequence& sequence) {
-  if (!LooksUp(sequence)) return;
+int64_t Scheduler::CountFound(const Sequence& sequence) {
+  const int64_t first = sequence.registered_blocks, groups = groups_.count();
+  const int64_t chained = std::max<int64_t>(groups_.full, 1);  // groups without a gap
+  found_ids_.clear();
+  found_.clear();
+  const auto before = [&](int64_t index) {
+    return index == first ? sequence.last_registered : found_ids_[index - first - 1];
+  };
+  const auto find = [&](int64_t index, int64_t from, int64_t to) {
+    for (int64_t group = from; group < to; ++group) {
+      const auto found = prefixes_.Find(KeyOf(sequence, before(index), index, group));
+      if (!found) return false;
+      found_[(index - first) * groups + group] = found->block;
+      if (group == 0) found_ids_.push_back(found->id);
+    }
+    return true;
+  };
   // At least the last token is computed, for its logits.
-  while (sequence.computed == sequence.registered_blocks * block_positions_ &&
-         sequence.computed + block_positions_ < sequence.length()) {
-    const auto found = prefixes_.Find(KeyOf(sequence));
-    if (!found) return;
-    if (sequence.registered_blocks < sequence.blocks.size()) {
-      sequence.blocks.Replace(sequence.registered_blocks, found->block);
-    } else {
-      sequence.blocks.Share(found->block);
-      if (sequence.reserved > 0) {
-        --sequence.reserved;
-        --reserved_;
+  int64_t end = first;
+  for (; (end + 1) * block_positions_ < sequence.length(); ++end) {
+    found_.resize((end + 1 - first) * groups, BlockTable::kNone);
+    if (!find(end, 0, chained)) break;
+  }
+  // A gap in a window ends the prefix before it.
+  for (int64_t index = end - 1;
+       index >= std::max(first, groups_.Unseen(end * block_positions_, block_positions_));
+       --index) {
+    if (!find(index, chained, groups)) end = index;
+  }
+  return end - first;
+}
+
+void Scheduler::FindPrefix(Sequence& sequence) {
+  const int64_t first = sequence.registered_blocks, groups = groups_.count();
+  if (!LooksUp(sequence) || sequence.computed != first * block_positions_) return;
+  const int64_t count = CountFound(sequence);
+  if (count == 0) return;
+  const int64_t unseen = groups_.Unseen((first + count) * block_positions_, block_positions_);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto blocks = std::span(found_).subspan(i * groups, groups);
+    if (first + i < unseen) {
+      std::fill(blocks.begin() + groups_.full, blocks.end(), BlockTable::kNone);
+    }
+    if (first + i == sequence.blocks.length()) {
+      sequence.blocks.Share(blocks);
+      continue;
+    }
+    for (int64_t group = 0; group < groups; ++group) {
+      if (blocks[group] != BlockTable::kNone) {
+        sequence.blocks.Replace(first + i, group, blocks[group]);
       }
     }
-    sequence.last_registered = found->id;
-    ++sequence.registered_blocks;
-    MoveOn(sequence, block_positions_);
-    if (!sequence.recomputes) {
-      sequence.cached_prompt_tokens += std::clamp<int64_t>(
-          sequence.prompt_length() - sequence.computed + block_positions_, 0, block_positions_);
-    }
+  }
+  sequence.last_registered = found_ids_[count - 1];
+  sequence.registered_blocks += count;
+  MoveOn(sequence, count * block_positions_);
+  SetReserved(sequence, std::min(sequence.reserved, MissingBlocks(sequence)));
+  if (sequence.running) DropUnseenBlocks(sequence);
+  if (!sequence.recomputes) {
+    const int64_t positions = count * block_positions_;
+    sequence.cached_prompt_tokens +=
+        std::clamp<int64_t>(sequence.prompt_length() - sequence.computed + positions, 0, positions);
   }
 }
 
 void Scheduler::RegisterBlocks(Sequence& sequence) {
   if (!sequence.root) return;
+  const bool keep = *sequence.root == PrefixCache::kShared;
   while ((sequence.registered_blocks + 1) * block_positions_ <= sequence.computed) {
-    const int32_t own = sequence.blocks.blocks()[sequence.registered_blocks];
-    const bool keep = *sequence.root == PrefixCache::kShared;
-    const PrefixCache::Entry entry = prefixes_.Register(KeyOf(sequence), own, keep);
-    // Another sequence has registered this block already; share it (bit-identical).
-    if (entry.block != own) sequence.blocks.Replace(sequence.registered_blocks, entry.block);
-    sequence.last_registered = entry.id;
+    const int64_t index = sequence.registered_blocks;
+    const PrefixCache::Prefix before = sequence.last_registered;
+    for (int64_t group = 0; group < groups_.count(); ++group) {
+      const int32_t own = sequence.blocks.blocks()[index * groups_.count() + group];
+      const PrefixCache::Entry entry =
+          prefixes_.Register(KeyOf(sequence, before, index, group), own, keep);
+      // Another sequence has registered this block already; share it (bit-identical).
+      if (entry.block != own) sequence.blocks.Replace(index, group, entry.block);
+      if (group == 0) sequence.last_registered = entry.id;
+    }
     ++sequence.registered_blocks;
   }
 }
@@ -281,7 +361,7 @@ std::unique_ptr<Sequence> Scheduler::Remove(const Sequence& sequence) {
   }
   const auto live = requests_.find(sequence.request->id);
   std::unique_ptr<Sequence> removed = std::move(live->second.choices[sequence.choice]);
-  CancelReservation(*removed);
+  SetReserved(*removed, 0);
   if (--live->second.left == 0) requests_.erase(live);
   return removed;
 }
@@ -297,9 +377,21 @@ std::vector<const Sequence*> Scheduler::Sequences(const SequenceQuery& query) co
 }
 
 int64_t Scheduler::computed_positions() const {
-  int64_t positions = -pool_.extra_references() * block_positions_;
-  for (auto it = admitted_.begin(); it != first_waiting_; ++it) positions += (*it)->computed;
+  int64_t positions = -pool_.extra_lead_references() * block_positions_;
+  for (auto it = admitted_.begin(); it != first_waiting_; ++it) {
+    positions += (*it)->computed;
+    if (groups_.full == 0) positions -= (*it)->blocks.dropped() * block_positions_;
+  }
   return positions;
+}
+
+int64_t Scheduler::computed_rows() const {
+  int64_t rows = -pool_.extra_references() * block_positions_;
+  for (auto it = admitted_.begin(); it != first_waiting_; ++it) {
+    rows += (*it)->computed * groups_.count() -
+            (*it)->blocks.dropped() * groups_.windowed * block_positions_;
+  }
+  return rows;
 }
 
 void Scheduler::PreemptLast() {
@@ -313,7 +405,7 @@ void Scheduler::PreemptLast() {
 }
 
 void Scheduler::ReleaseBlocks(Sequence& sequence) {
-  CancelReservation(sequence);
+  SetReserved(sequence, 0);
   sequence.blocks.Release();
   sequence.scratch.reset();
   sequence.computed = 0;

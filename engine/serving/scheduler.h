@@ -52,9 +52,14 @@ struct Chunk {
 // tokens. The blocks are reserved at admission and allocated as rows are computed; blocks of an
 // equal prefix come from the prefix cache.
 //
-// When a running sequence finds no block, the sequence admitted last is preempted. It releases its
-// blocks and waits to be computed again, ahead of all that were never admitted. A step that
-// preempts admits no sequence. A step costs O(running), however many sequences wait.
+// Windowed groups of layers give a block back once no later position attends it, and reserve the
+// most that they hold at a time. A block that other sequences share is not free when it is given
+// back. A prompt may then find fewer blocks than it reserved, and waits for others to end.
+//
+// When a decoding sequence finds no block, or no prompt finds any, the sequence admitted last is
+// preempted. It releases its blocks and waits to be computed again, ahead of all that were never
+// admitted. A step that preempts admits no sequence. A step costs O(running), however many
+// sequences wait.
 //
 // The choices of a request share its prompt: the first computes it while the others are held back.
 // They then find its blocks in the prefix cache.
@@ -68,7 +73,8 @@ class Scheduler {
   static constexpr int64_t kLeastExpandingRows = 64;
 
   // The pool must outlive the scheduler.
-  Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions);
+  Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t block_positions,
+            const LayerGroups& groups = {});
 
   // Queues the request if the result is kAccepted. Checks its length against the context and the
   // whole pool, so that an accepted request always finishes.
@@ -106,7 +112,11 @@ class Scheduler {
   int64_t running() const { return running_; }
   int64_t waiting() const { return std::ssize(sequences_) - running_; }
   int64_t preemptions() const { return preemptions_; }
-  int64_t computed_positions() const;  // of running sequences; shared ones count once
+  // Positions of running sequences whose rows the first group of layers holds; shared ones count
+  // once.
+  int64_t computed_positions() const;
+  // The same of all groups: a position counts once for each group that holds it.
+  int64_t computed_rows() const;
   bool empty() const { return sequences_.empty(); }
   const PrefixCache& prefixes() const { return prefixes_; }
 
@@ -124,28 +134,41 @@ class Scheduler {
   // Shares the blocks of an equal prefix from the prefix cache, and reserves blocks for all other
   // tokens. False, with nothing shared or reserved, if too few are available.
   bool Reserve(Sequence& sequence);
+  // The most blocks that the sequence takes, besides those of its table, until all its tokens are
+  // computed.
+  int64_t MissingBlocks(const Sequence& sequence) const;
+  void SetReserved(Sequence& sequence, int64_t blocks);
   // Allocates blocks up to `positions`, the reserved ones first. False if too few are available.
   bool AllocateBlocks(Sequence& sequence, int64_t positions);
-  void CancelReservation(Sequence& sequence);
+  // Gives back the blocks of windowed groups that no later position attends.
+  void DropUnseenBlocks(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
-  void PlanPrompts(int64_t rows);
+  // True unless prompts got no blocks.
+  bool PlanPrompts(int64_t rows);
   // Marks this many more positions as computed.
   void MoveOn(Sequence& sequence, int64_t positions);
   void StartOtherChoices(const Sequence& first);
   // REQUIRES: a sequence is running.
   void PreemptLast();
 
-  // The prefix key of the block after the registered ones. REQUIRES: the sequence has a root, and
-  // the tokens of that block.
-  PrefixCache::Key KeyOf(const Sequence& sequence) const;
-  // Shares the blocks after the registered ones while the prefix cache has them.
+  // The prefix key of a sequence's block `index` of a group, after the prefix `before`. REQUIRES:
+  // the sequence has a root, and the tokens of that block.
+  PrefixCache::Key KeyOf(const Sequence& sequence, PrefixCache::Prefix before, int64_t index,
+                         int64_t group) const;
+  // Shares the blocks after the registered ones while the prefix cache has them: those of all full
+  // groups, and those of windowed groups that later positions attend. If all groups are windowed,
+  // those of the first group, too.
   void FindPrefix(Sequence& sequence);
+  // The most blocks that FindPrefix can share. Fills found_.
+  int64_t CountFound(const Sequence& sequence);
   // Registers the full blocks whose rows are written.
   void RegisterBlocks(Sequence& sequence);
 
   SchedulerLimits limits_;
   BlockPool& pool_;
   int64_t block_positions_;
+  LayerGroups groups_;
+  int64_t most_window_blocks_;  // LayerGroups::MostWindowBlocks
   PrefixCache prefixes_;
   uint64_t submitted_ = 0;
 
@@ -180,6 +203,10 @@ class Scheduler {
   };
   std::vector<Prefill> prefills_;
   std::vector<Prefill*> shortest_first_;
+  // Results of the last CountFound, for each block after the registered ones: its id in the first
+  // group, and the blocks of all groups [blocks, groups].
+  std::vector<PrefixCache::Prefix> found_ids_;
+  std::vector<int32_t> found_;
 };
 
 }  // namespace triptych::serving

@@ -21,13 +21,14 @@ namespace triptych::serving {
 
 struct Sequence {
   Sequence(std::shared_ptr<const Request> request_in, int32_t choice_in, uint64_t order_in,
-           std::shared_ptr<RequestSink> sink_in, BlockPool& pool, int64_t block_positions)
+           std::shared_ptr<RequestSink> sink_in, BlockPool& pool, int64_t block_positions,
+           const LayerGroups& groups)
       : request(std::move(request_in)),
         choice(choice_in),
         order(order_in),
         seed(ChoiceSeed(request->seed, choice_in)),
         sink(std::move(sink_in)),
-        blocks(pool, block_positions),
+        blocks(pool, block_positions, groups),
         sampler(request->sampling, seed, request->prompt),
         stops(request->stop) {}
 
@@ -56,7 +57,8 @@ struct Sequence {
   std::unique_ptr<PromptScratch> scratch;
   bool running = false;
   int64_t preemptions = 0;
-  // Number of its first blocks that are registered in the prefix cache, and the id of the last one.
+  // Number of its first blocks that are registered in the prefix cache, and the id of the last one,
+  // of the first group of layers.
   int64_t registered_blocks = 0;
   PrefixCache::Prefix last_registered = PrefixCache::kShared;
   // The prefix before its first block; absent if its blocks are not registered.

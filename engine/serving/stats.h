@@ -45,7 +45,8 @@ struct KvCacheStats {
   int64_t block_bytes = 0;
   int64_t total_blocks = 0;
   int64_t free_blocks = 0;
-  int64_t positions = 0;  // computed; shared ones count once
+  // Computed; shared ones count once. If all layers have windows: those whose rows are held.
+  int64_t positions = 0;
   int64_t mha_used_bytes = 0;
   int64_t running = 0;
   int64_t waiting = 0;

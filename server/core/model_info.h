@@ -15,8 +15,6 @@ namespace triptych::server {
 // own thread.
 struct ModelInfo : serving::ServedModel {
   std::string config_json;  // `config` as config.json
-  // The context is the model's sliding window, shorter than the published context.
-  bool window_is_context = false;
   std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
   std::vector<std::string> own_chat_templates = {};        // names of the checkpoint's
 };

@@ -136,10 +136,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AttendDense, CausalQueriesAreAtTheLastPositions) {
   const at::Tensor q = Normal(30).Tensor({2, 300, 6, 5});
   const at::Tensor k = Normal(31).Tensor({2, 300, 3, 5}), v = Normal(32).Tensor({2, 300, 3, 4});
-  const at::Tensor whole = AttendDense(q, k, v, 0.4, /*causal=*/true);
+  const at::Tensor whole = AttendDense(q, k, v, {.scale = 0.4}, /*causal=*/true);
   for (const int64_t count : {1, 2, 128, 129, 299}) {
     const int64_t first = 300 - count;
-    const at::Tensor last = AttendDense(q.narrow(1, first, count), k, v, 0.4, /*causal=*/true);
+    const at::Tensor last =
+        AttendDense(q.narrow(1, first, count), k, v, {.scale = 0.4}, /*causal=*/true);
     EXPECT_LE(RelativeError(last, whole.narrow(1, first, count)), kExact) << count;
   }
 }

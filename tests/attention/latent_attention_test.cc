@@ -222,7 +222,7 @@ TEST(LatentAttention, ReducedPartsAreThoseOfTheDefinition) {
   const LatentAttention attention = Make(s, w);
   for (const ReducedForm form : kForms) {
     const ReducedLatentAttention reduced = attention.Reduced(form);
-    EXPECT_DOUBLE_EQ(reduced.scale(), 1 / std::sqrt(6.0));
+    EXPECT_DOUBLE_EQ(reduced.scores().scale, 1 / std::sqrt(6.0));
     EXPECT_LE(RelativeError(reduced.Queries(in.x[0], positions), at::stack(queries, 1)), kExact);
     EXPECT_LE(RelativeError(reduced.Rows(in.y[0], at::arange(4, at::kLong)),
                             at::matmul(in.y[0], w.kv_a.weight.t())),

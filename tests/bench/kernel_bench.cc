@@ -176,7 +176,7 @@ void Decode(benchmark::State& state, const Machine& machine, const kernels::Page
   Measure(state, machine, work, [&] {
     const kernels::TokenRun run{&table[sequence * blocks], context - 1,
                                 1};  // one query, at the end
-    kernels::PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, /*scale=*/0.1f,
+    kernels::PagedAttention(q.data(), std::ssize(q), cache.layer(0), layout, {.scale = 0.1f},
                             {&run, 1}, out.data(), std::ssize(out), machine.context);
     sequence = (sequence + 1) % sequences;
   });

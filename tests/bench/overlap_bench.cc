@@ -88,7 +88,7 @@ class Layers {
       runs.push_back({&table_[i * blocks_], context_ - 1, 1});
     }
     kernels::PagedAttention(&queries_[first * kWidth], kWidth, cache_.layer(layer), layout_,
-                            /*scale=*/0.1f, runs, &attended_[first * kWidth], kWidth, context);
+                            {.scale = 0.1f}, runs, &attended_[first * kWidth], kWidth, context);
   }
 
   // A layer's linear layers, for `rows` sequences.

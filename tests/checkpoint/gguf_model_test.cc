@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -210,6 +211,24 @@ TEST_F(GgufModelTest, VariantsOfLlama) {
   EXPECT_FALSE(opened.config.rope_interleave);
   EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.input_layernorm.weight"),
             Counted(kWidth * kVocab, kWidth));
+
+  // Without their optional keys, the published constants.
+  Model gemma2 = Rotary("gemma2");
+  gemma2.Add("attention.key_length", uint32_t{2});
+  AddRotaryTensors(gemma2);
+  const ModelConfig second = Config(gemma2);
+  EXPECT_EQ(second.sliding_window, 4096);
+  EXPECT_EQ(second.attn_logit_softcapping, 50);
+  EXPECT_EQ(second.final_logit_softcapping, 30);
+  EXPECT_EQ(second.attention_score_factor, 1);
+  gemma2.Add("attn_logit_softcapping", std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(Refusal(gemma2), HasSubstr("gemma2.attn_logit_softcapping is "));
+  Model gemma3 = Rotary("gemma3");
+  gemma3.Add("attention.key_length", uint32_t{2});
+  gemma3.Add("attention.sliding_window", uint32_t{0});
+  AddRotaryTensors(gemma3);
+  EXPECT_THAT(Refusal(gemma3), HasSubstr("gemma3.attention.sliding_window is 0; allowed: "
+                                         "an integer from 1 to "));
 
   const OpenedCheckpoint olmo = Open(Olmo2());
   EXPECT_TRUE(olmo.config.norm_outputs && olmo.config.qk_norm_all_heads);
@@ -500,7 +519,8 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
 TEST_F(GgufModelTest, RefusesOtherArchitectures) {
   const std::string supported =
       "; supported: \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\", \"deepseek2\", "
-      "\"minicpm3\", \"command-r\", \"gemma\", \"granite\", \"granitemoe\", \"olmo2\", \"olmoe\", "
+      "\"minicpm3\", \"command-r\", \"gemma\", \"gemma2\", \"gemma3\", \"granite\", "
+      "\"granitemoe\", \"olmo2\", \"olmoe\", "
       "\"smollm3\", \"starcoder2\", \"gpt2\"";
   EXPECT_EQ(Refusal(Model("mamba")), "general.architecture is \"mamba\"" + supported);
   WriteFile(path_, GgufBuilder().Bytes());

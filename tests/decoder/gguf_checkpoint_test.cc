@@ -168,6 +168,58 @@ TEST(GgufCheckpointTest, Llama) {
 TEST(GgufCheckpointTest, Qwen2) { Rotary("qwen2", true, false).Check(); }
 TEST(GgufCheckpointTest, Qwen3) { Rotary("qwen3", false, true).Check(); }
 
+// Norms are published less 1, in numbers whose sums with 1 are exact.
+Model Gemma(const std::string& architecture) {
+  const bool third = architecture == "gemma3";
+  Model model(architecture);
+  model.Field("model_type", third ? "gemma3_text" : "gemma2");
+  model.Key("block_count", "num_hidden_layers", kLayers);
+  model.Key("context_length", "max_position_embeddings", kPositions);
+  model.Key("embedding_length", "hidden_size", kWidth);
+  model.Key("feed_forward_length", "intermediate_size", kInner);
+  model.Key("attention.head_count", "num_attention_heads", kHeads);
+  model.Key("attention.head_count_kv", "num_key_value_heads", kGroups);
+  model.Key("attention.key_length", "head_dim", kHeadDim);
+  model.Key("attention.layer_norm_rms_epsilon", "rms_norm_eps", 0.25F);
+  model.Key("attention.sliding_window", "sliding_window", int64_t{3});
+  model.Key("rope.freq_base", "rope_theta", 5000.0F);
+  if (!third) model.Key("attn_logit_softcapping", "attn_logit_softcapping", 25.0F);
+  if (!third) model.Key("final_logit_softcapping", "final_logit_softcapping", 15.0F);
+  model.Field("query_pre_attn_scalar", kHeadDim);
+  model.Field("torch_dtype", "float32");
+  model.Add("model.embed_tokens.weight", "token_embd.weight", at::randn({kVocab, kWidth}));
+  const auto norm = [&](const std::string& published, const std::string& name, int64_t width) {
+    const at::Tensor less_one = (at::randn({width}) * 64).round() / 64;
+    model.Add(published + ".weight", name + ".weight", less_one, less_one + 1);
+  };
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    const std::string to = "model.layers." + std::to_string(layer) + ".";
+    const std::string from = "blk." + std::to_string(layer) + ".";
+    const auto matrix = [&](const std::string& published, const std::string& name, int64_t outputs,
+                            int64_t inputs) {
+      model.Add(to + published + ".weight", from + name + ".weight", at::randn({outputs, inputs}));
+    };
+    norm(to + "input_layernorm", from + "attn_norm", kWidth);
+    matrix("self_attn.q_proj", "attn_q", kHeads * kHeadDim, kWidth);
+    matrix("self_attn.k_proj", "attn_k", kGroups * kHeadDim, kWidth);
+    matrix("self_attn.v_proj", "attn_v", kGroups * kHeadDim, kWidth);
+    matrix("self_attn.o_proj", "attn_output", kWidth, kHeads * kHeadDim);
+    if (third) norm(to + "self_attn.q_norm", from + "attn_q_norm", kHeadDim);
+    if (third) norm(to + "self_attn.k_norm", from + "attn_k_norm", kHeadDim);
+    norm(to + "post_attention_layernorm", from + "post_attention_norm", kWidth);
+    norm(to + "pre_feedforward_layernorm", from + "ffn_norm", kWidth);
+    matrix("mlp.gate_proj", "ffn_gate", kInner, kWidth);
+    matrix("mlp.up_proj", "ffn_up", kInner, kWidth);
+    matrix("mlp.down_proj", "ffn_down", kWidth, kInner);
+    norm(to + "post_feedforward_layernorm", from + "post_ffw_norm", kWidth);
+  }
+  norm("model.norm", "output_norm", kWidth);
+  return model;
+}
+
+TEST(GgufCheckpointTest, Gemma2) { Gemma("gemma2").Check(); }
+TEST(GgufCheckpointTest, Gemma3) { Gemma("gemma3").Check(); }
+
 TEST(GgufCheckpointTest, Gpt2) {
   Model model("gpt2");
   model.Key("block_count", "n_layer", kLayers);

@@ -38,6 +38,26 @@ std::vector<float> Inputs(int64_t count) {
 
 using ActivationTest = InstructionSetTest;
 
+TEST_P(ActivationTest, Softcap) {
+  KernelContext context(3);
+  for (const float cap : {0.5f, 30.0f}) {
+    for (const int64_t count : {1, 17, 203, 4096, 9001}) {
+      const std::vector<float> x = Inputs(count);
+      std::vector<float> y = x;
+      y.push_back(12345.0f);
+      Softcap(y.data(), count, cap, context);
+      EXPECT_EQ(y.back(), 12345.0f);
+      for (int64_t i = 0; i < count; ++i) {
+        const double expected = cap * std::tanh(double{x[i]} / cap);
+        EXPECT_NEAR(y[i], expected, Tolerance(expected)) << x[i] << " at " << cap;
+      }
+    }
+  }
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  Softcap(&nan, 1, 30, context);
+  EXPECT_TRUE(std::isnan(nan));
+}
+
 TEST_P(ActivationTest, GatedSilu) {
   KernelContext context(3);
   for (const int64_t width : {1, 3, 8, 17, 64, 203}) {

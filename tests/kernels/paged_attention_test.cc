@@ -26,6 +26,8 @@ struct Shape {
   bool latent = false;  // the value is the first part of the key
   int64_t block_positions = 16;
   int64_t padding = 0;  // unused elements at the end of a row
+  int64_t window = PagedScores{}.window;
+  float softcap = 0;
 };
 
 // Prints a shape's name.
@@ -63,6 +65,9 @@ class Batch {
       : layout_(Layout(shape)),
         row_width_(RowWidth(shape)),
         block_positions_(shape.block_positions),
+        scores_{.scale = 1 / std::sqrt(static_cast<float>(shape.key_width)),
+                .softcap = shape.softcap,
+                .window = shape.window},
         spans_(spans) {
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
@@ -86,6 +91,12 @@ class Batch {
       for (float& value : rows) value = normal(generator);
       const TokenRun run{blocks.data(), 0, positions};
       WritePagedRows(rows.data(), row_width_ + 1, {&run, 1}, View(), context);
+    }
+    // Blocks that are not attended have no meaning: their table entries name a block of NaN.
+    for (size_t i = 0; i < spans.size(); ++i) {
+      std::vector<int32_t>& table = tables_.emplace_back(blocks_[i]);
+      const int64_t seen = scores_.Begin(spans[i].start) / block_positions_;
+      std::fill_n(table.begin(), seen, free.back());
     }
     for (const Span& span : spans) tokens_ += span.count;
     q_.resize(tokens_ * layout_.heads * layout_.key_width);
@@ -120,7 +131,7 @@ class Batch {
   std::vector<float> Run(int threads = 3) const {
     std::vector<TokenRun> runs;
     for (size_t i = 0; i < spans_.size(); ++i) {
-      runs.push_back({blocks_[i].data(), spans_[i].start, spans_[i].count});
+      runs.push_back({tables_[i].data(), spans_[i].start, spans_[i].count});
     }
     return Run(q_.data(), tokens_, runs, threads);
   }
@@ -131,7 +142,7 @@ class Batch {
     const float* q = q_.data();
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (int64_t t = 0; t < spans_[i].count; ++t) {
-        const std::vector<float> out = Run(q, 1, {{blocks_[i].data(), spans_[i].start + t, 1}}, 3);
+        const std::vector<float> out = Run(q, 1, {{tables_[i].data(), spans_[i].start + t, 1}}, 3);
         all.insert(all.end(), out.begin(), out.end());
         q += layout_.heads * layout_.key_width;
       }
@@ -146,7 +157,7 @@ class Batch {
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (int64_t t = 0; t < spans_[i].count; ++t) {
         for (int64_t h = 0; h < layout_.heads; ++h, q += layout_.key_width) {
-          AttendOne(q, h, blocks_[i], spans_[i].start + t + 1, out);
+          AttendOne(q, h, blocks_[i], spans_[i].start + t, out);
         }
       }
     }
@@ -165,29 +176,35 @@ class Batch {
     std::vector<float> out(size + 64, 12345.0f);
     KernelContext context(threads);
     const int64_t q_width = layout_.heads * layout_.key_width;
-    PagedAttention(q, q_width, View(), layout_, Scale(), runs, out.data(),
+    PagedAttention(q, q_width, View(), layout_, scores_, runs, out.data(),
                    layout_.heads * layout_.value_width, context);
     for (size_t i = size; i < out.size(); ++i) EXPECT_EQ(out[i], 12345.0f);
     out.resize(size);
     return out;
   }
 
-  void AttendOne(const float* q, int64_t head, const std::vector<int32_t>& blocks, int64_t length,
+  void AttendOne(const float* q, int64_t head, const std::vector<int32_t>& blocks, int64_t position,
                  std::vector<double>& out) const {
+    const int64_t length = position + 1;
+    const int64_t begin = std::max<int64_t>(length - std::min(scores_.window, length), 0);
     const int64_t group = head % layout_.groups;
     std::vector<double> weights(length);
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
-    for (int64_t p = 0; p < length; ++p) {
+    for (int64_t p = begin; p < length; ++p) {
       for (int64_t c = 0; c < layout_.key_width; ++c) {
         weights[p] += q[c] * Number(blocks, p, group * layout_.key_width + c);
       }
-      weights[p] *= Scale();
+      weights[p] *= scores_.scale;
+      const double cap = scores_.softcap;
+      if (cap > 0) weights[p] = cap * std::tanh(weights[p] / cap);
       largest = std::max(largest, weights[p]);
     }
-    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    for (int64_t p = begin; p < length; ++p) {
+      total += weights[p] = std::exp(weights[p] - largest);
+    }
     for (int64_t c = 0; c < layout_.value_width; ++c) {
       double sum = 0;
-      for (int64_t p = 0; p < length; ++p) {
+      for (int64_t p = begin; p < length; ++p) {
         const int64_t element = layout_.value_offset + group * layout_.value_width + c;
         sum += weights[p] / total * Number(blocks, p, element);
       }
@@ -198,14 +215,15 @@ class Batch {
   PagedCache View() const {
     return {const_cast<Element*>(cache_.data()), kFormat<Element>, row_width_, block_positions_};
   }
-  float Scale() const { return 1 / std::sqrt(static_cast<float>(layout_.key_width)); }
 
   PagedRowLayout layout_;
   int64_t row_width_;
   int64_t block_positions_;
+  PagedScores scores_;
   std::vector<Span> spans_;
   std::vector<Element> cache_;
   std::vector<std::vector<int32_t>> blocks_;  // by sequence
+  std::vector<std::vector<int32_t>> tables_;  // the same, without those before the window
   int64_t tokens_ = 0;
   std::vector<float> q_;
 };
@@ -290,10 +308,45 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
 INSTANTIATE_TEST_SUITE_P(InstructionSets, PagedAttentionSets, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 
+// Windows of one position, around a panel, a block, a split and the spans, and longer than all.
+TEST_P(PagedAttentionSets, EqualTheDefinitionInAWindow) {
+  const auto check = [](const auto& batch) {
+    const std::vector<float> out = batch.Run();
+    ExpectNear(out, batch.Expected());
+    EXPECT_EQ(batch.RunOneByOne(), out);
+    EXPECT_EQ(batch.Run(1), out);
+  };
+  for (const int64_t window : {1, 2, 5, 15, 16, 17, 130, 255, 256, 257, 300, 600, 1000}) {
+    for (Shape shape : {Shape{"", 6, 2, 17, 13}, Shape{"", 24, 1, 9, 8, false, 3},
+                        Shape{"", 2, 2, 8, 8, false, 48}}) {
+      shape.window = window;
+      check(Batch<float>(shape, Spans(), 10));
+      check(Batch<uint16_t>(shape, Spans(), 11));
+      check(Batch<int8_t>(shape, Spans(), 12));
+    }
+  }
+}
+
+// Scores of about 1, which small caps bend and large ones leave.
+TEST_P(PagedAttentionSets, EqualTheDefinitionUnderASoftcap) {
+  for (const float softcap : {0.2f, 1.0f, 50.0f}) {
+    for (const int64_t window : {int64_t{40}, PagedScores{}.window}) {
+      const Shape shape{"", 6, 2, 17, 13, false, 16, 0, window, softcap};
+      const Batch<float> batch(shape, Spans(), 13);
+      const std::vector<float> out = batch.Run();
+      ExpectNear(out, batch.Expected());
+      EXPECT_EQ(batch.RunOneByOne(), out);
+      const Batch<int8_t> narrow(shape, Spans(), 14);
+      ExpectNear(narrow.Run(), narrow.Expected());
+    }
+  }
+}
+
 // A context of many splits, on pools that divide it differently.
 TEST(PagedAttention, ThreadsDoNotChangeABit) {
-  for (const Shape& shape : {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true},
-                             Shape{"", 12, 4, 8, 8, false, 24}}) {
+  for (const Shape& shape :
+       {Shape{"", 12, 12, 8, 8}, Shape{"", 8, 1, 16, 16, true}, Shape{"", 12, 4, 8, 8, false, 24},
+        Shape{"", 12, 4, 8, 8, false, 24, 0, 700}}) {
     for (const std::vector<Span>& spans : {std::vector<Span>{{3000, 1}}, {{1500, 40}, {700, 1}}}) {
       const Batch<float> batch(shape, spans, 9);
       const std::vector<float> out = batch.Run(1);
@@ -326,7 +379,7 @@ TEST(PagedAttention, NoRunsIsNothing) {
   const PagedCache cache{nullptr, CacheFormat::kFloat32, /*row_width=*/2, /*block_positions=*/4};
   const PagedRowLayout layout{
       .heads = 1, .groups = 1, .key_width = 1, .value_offset = 1, .value_width = 1};
-  PagedAttention(nullptr, 0, cache, layout, 1, {}, nullptr, 0, context);
+  PagedAttention(nullptr, 0, cache, layout, {1}, {}, nullptr, 0, context);
 }
 
 // Controls: a row that was not written, or that belongs to another position, changes the output.
@@ -392,7 +445,7 @@ TEST_P(PagedAttentionWeights, AreExactOverTheWholeRange) {
   const PagedCache view{cache.data(), CacheFormat::kFloat32, kRowWidth, kBlock};
   const TokenRun all{blocks.data(), 0, kPositions}, last{blocks.data(), kPositions - 1, 1};
   WritePagedRows(rows.data(), kRowWidth, {&all, 1}, view, context);
-  PagedAttention(&q, 1, view, layout, scale, {&last, 1}, out.data(), kPositions, context);
+  PagedAttention(&q, 1, view, layout, {scale}, {&last, 1}, out.data(), kPositions, context);
   for (int64_t p = 0; p < kPositions; ++p) {
     const double weight = score(p) < kZeroBelow ? 0 : std::exp2(score(p)) * value(p) / sum;
     EXPECT_NEAR(out[p], weight, weight * std::exp2(-20)) << p;  // a few roundings

@@ -170,6 +170,50 @@ TEST(ValidateConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
   }
 }
 
+TEST(ValidateConfigTest, WindowsAndSoftcaps) {
+  ModelConfig valid = Rope();
+  valid.sliding_window = 7;
+  valid.layer_types = {LayerType::kSliding, LayerType::kFull};
+  valid.attn_logit_softcapping = 50;
+  valid.final_logit_softcapping = 30;
+  valid.rope_local_base_freq = 100;
+  EXPECT_EQ(Refusal(valid), "accepted");
+  EXPECT_EQ(valid.Window(0), 7);
+  EXPECT_EQ(valid.Window(1), kNoWindow);
+  EXPECT_TRUE(valid.HasWindows() && valid.TurnsLocally(0) && !valid.TurnsLocally(1));
+  // A window as long as the context is none.
+  valid.max_position_embeddings = 7;
+  EXPECT_FALSE(valid.HasWindows());
+  EXPECT_EQ(valid.Window(0), kNoWindow);
+  EXPECT_TRUE(valid.TurnsLocally(0));
+  valid.max_position_embeddings = 512;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refusal = [&](const Change& change, const ModelConfig& from) {
+    ModelConfig config = from;
+    change(config);
+    return Refusal(config);
+  };
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.sliding_window = -1; }, valid),
+            "m: sliding_window is -1; allowed: an integer from 0 to 16777216");
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.layer_types.pop_back(); }, valid),
+            "m: layer_types is [\"sliding_attention\"]; allowed: a list of num_hidden_layers = 2");
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.layer_types.assign(2, LayerType::kFull); }, Rope()),
+            "m: layer_types is [\"full_attention\",\"full_attention\"]; allowed only with "
+            "sliding_window");
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.rope_local_base_freq = 10; }, Rope()),
+            "m: rope_local_base_freq is 10; allowed only with sliding_window");
+  for (const double cap : {-1.0, nan, 1e7}) {
+    EXPECT_TRUE(refusal([&](ModelConfig& c) { c.attn_logit_softcapping = cap; }, valid)
+                    .starts_with("m: attn_logit_softcapping is "));
+    EXPECT_TRUE(refusal([&](ModelConfig& c) { c.final_logit_softcapping = cap; }, valid)
+                    .starts_with("m: final_logit_softcapping is "));
+  }
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.sliding_window = 5; }, Mla()),
+            "m: sliding_window is 5; allowed only with attention \"mha\" or \"gqa\"");
+  EXPECT_EQ(refusal([](ModelConfig& c) { c.attn_logit_softcapping = 5; }, Mla()),
+            "m: attn_logit_softcapping is 5; allowed only with attention \"mha\" or \"gqa\"");
+}
+
 TEST(ValidateConfigTest, RefusesATextThatStandsTwice) {
   ModelConfig config = Mha();
   config.training_texts = {{std::string(64, 'a'), 0}, {std::string(64, 'b'), 0}};

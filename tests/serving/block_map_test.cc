@@ -42,7 +42,7 @@ TEST(BlockMapTest, SaysOfEachBlockWhoseItIs) {
   pool.Register(0, /*keep=*/true);
   BlockTable first(pool, 1), second(pool, 1);
   ASSERT_TRUE(first.Grow(3));  // 1, 2, 3
-  second.Share(1);
+  second.Share(std::vector<int32_t>{1});
   ASSERT_TRUE(second.Grow(2));  // 4
   BlockTable stranger(pool, 1);
   ASSERT_TRUE(stranger.Grow(1));  // 5

@@ -68,11 +68,18 @@ struct Conduct {
   bool prefix_cache = true;
 };
 
-// EachKind(), and MLA whose prompts change from reduced to expanded attention at a position.
+// EachKind(), MLA whose prompts change from reduced to expanded attention at a position, and models
+// some or all of whose layers have windows.
 std::vector<NamedConfig> Models() {
   std::vector<NamedConfig> models = EachKind();
   models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
   models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
+  models.push_back({"GqaSomeWindows", SmallModel(AttentionKind::kGqa)});
+  models.back().config.sliding_window = 21;
+  models.back().config.layer_types = {LayerType::kSliding, LayerType::kFull};
+  models.back().config.attn_logit_softcapping = 2;
+  models.push_back({"MhaEveryWindow", SmallModel(AttentionKind::kMha)});
+  models.back().config.sliding_window = 50;
   return models;
 }
 constexpr int64_t kExpandFrom = 13;

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
   Request request;
@@ -36,8 +37,9 @@ Request MakeRequest(std::string id, int64_t prompt, int64_t max_new_tokens) {
 // appends a token if the chunk samples one, and removes finished sequences.
 class Harness {
  public:
-  Harness(const SchedulerLimits& limits, int64_t blocks, int64_t block_positions)
-      : limits_(limits), pool_(blocks), scheduler_(limits, pool_, block_positions) {}
+  Harness(const SchedulerLimits& limits, int64_t blocks, int64_t block_positions,
+          const LayerGroups& groups = {})
+      : limits_(limits), pool_(blocks), scheduler_(limits, pool_, block_positions, groups) {}
 
   // Arrives one second after the previous request.
   SubmitStatus Submit(Request request) {
@@ -375,6 +377,84 @@ TEST(SchedulerTest, WaitsForBlocksOfARemovedSequenceThatLivesOn) {
   }
   EXPECT_THAT(h.Step(), ElementsAre("b 0+3!"));
   EXPECT_TRUE(h.scheduler_.empty());
+}
+
+// --- Windows --------------------------------------------------------------------------------
+
+TEST(SchedulerWindowTest, ASequenceHoldsTheBlocksOfItsWindowAndNoMore) {
+  for (const LayerGroups& groups : {LayerGroups{.full = 0, .windowed = 1, .window = 8},
+                                    {.full = 1, .windowed = 2, .window = 8}}) {
+    Harness h({.max_batch_tokens = 8, .max_positions = 1000, .prefix_cache = false}, 100, 4,
+              groups);
+    ASSERT_EQ(h.Submit("a", 100, 60), SubmitStatus::kAccepted);
+    while (!h.scheduler_.empty()) {
+      ASSERT_FALSE(h.Step().empty());
+      if (h.scheduler_.empty()) break;
+      const Sequence& a = h.Find("a");
+      const int64_t full = groups.full * ((a.computed + 3) / 4);
+      // The next position attends itself and 7 before it. They are in at most 3 blocks, of which
+      // the last may not be there yet.
+      ASSERT_LE(a.blocks.size(), full + groups.windowed * 3) << a.computed;
+      ASSERT_EQ(h.pool_.allocated(), a.blocks.size());
+    }
+    EXPECT_EQ(h.pool_.free(), 100);
+    // A chunk of 8 in addition to the window: 15 positions, in at most 5 blocks.
+    EXPECT_LE(h.pool_.peak_allocated(), groups.full * 40 + groups.windowed * 5);
+  }
+}
+
+TEST(SchedulerWindowTest, AdmissionCountsWhatAWindowHolds) {
+  // One sequence holds at most 5 blocks.
+  Harness h({.max_batch_tokens = 8, .max_positions = 10000, .prefix_cache = false}, 10, 4,
+            {.full = 0, .windowed = 1, .window = 8});
+  for (const char* id : {"a", "b", "c"}) {
+    ASSERT_EQ(h.Submit(id, 4000, 4), SubmitStatus::kAccepted);
+  }
+  h.Step();
+  EXPECT_EQ(h.scheduler_.running(), 2) << "the third waits for five blocks";
+  h.Drain();
+  EXPECT_EQ(h.scheduler_.preemptions(), 0);
+  EXPECT_THAT(h.finished_, SizeIs(3));
+  Harness small({.max_batch_tokens = 8, .max_positions = 10000}, 4, 4,
+                {.full = 0, .windowed = 1, .window = 8});
+  EXPECT_EQ(small.Submit("a", 17, 1), SubmitStatus::kNeverFits);
+  EXPECT_EQ(small.Submit("b", 16, 1), SubmitStatus::kAccepted);
+}
+
+TEST(SchedulerWindowTest, APrefixNeedsItsWindow) {
+  const LayerGroups groups{.full = 1, .windowed = 1, .window = 8};
+  const auto request = [](const char* id, int64_t shared) {
+    Request r = MakeRequest(id, 48, 1);
+    std::fill(r.prompt.begin(), r.prompt.end(), int32_t{r.prompt.front()});
+    for (int64_t i = 0; i < shared; ++i) r.prompt[i] = static_cast<int32_t>(1000 + i);
+    return r;
+  };
+  Harness h({.max_batch_tokens = 64, .max_positions = 1000}, 40, 4, groups);
+  h.Submit(request("a", 40));
+  h.Drain();
+  // 40 positions are 10 blocks of the full group; of the windowed one, the last 2 are attended.
+  h.Submit(request("b", 40));
+  h.Step();
+  EXPECT_THAT(h.finished_, SizeIs(2));
+  EXPECT_EQ(h.pool_.allocated(), 0);
+
+  // Another evicts the windowed blocks, which were given back first, and then no prefix is found.
+  Harness again({.max_batch_tokens = 64, .max_positions = 1000}, 30, 4, groups);
+  const auto cached = [&](const char* id, int64_t shared) {
+    again.Submit(request(id, shared));
+    again.scheduler_.Schedule(again.now_, PrefillThrottle::kUnlimited);
+    const int64_t tokens = again.Find(id).cached_prompt_tokens;
+    again.Remove(id);
+    return tokens;
+  };
+  again.Submit(request("a", 40));
+  again.Drain();
+  EXPECT_EQ(cached("b", 40), 40);
+  EXPECT_EQ(cached("c", 22), 20) << "its window is in the cache, too";
+  EXPECT_EQ(cached("d", 3), 0);
+  again.Submit(request("e", 0));
+  again.Drain();
+  EXPECT_EQ(cached("f", 40), 0);
 }
 
 // --- Everything at once -----------------------------------------------------------------------

@@ -39,6 +39,7 @@ void EngineChecks::Check(const Report& report) {
 void EngineChecks::CheckTables(const Report& report) {
   const BlockPool& pool = engine_.pool();
   const int64_t size = engine_.info().geometry.block_positions;
+  const LayerGroups groups = engine_.info().geometry.Groups();
   holds_.assign(pool.total(), 0);
   rows_.assign(pool.total(), 0);
   running_ = 0;
@@ -55,13 +56,21 @@ void EngineChecks::CheckTables(const Report& report) {
     if (!sequence->running && (!blocks.empty() || sequence->computed != 0)) {
       report("a waiting sequence has no blocks", NameOf(*sequence));
     }
-    if (sequence->computed > std::ssize(blocks) * size) {
+    if (sequence->computed > std::ssize(blocks) / groups.count() * size) {
       report("every computed row lies in an allocated block", NameOf(*sequence));
       continue;
     }
     for (int64_t i = 0; i < std::ssize(blocks); ++i) {
+      const int64_t first = i / groups.count() * size;  // position
+      const bool windowed = i % groups.count() >= groups.full;
+      const bool unseen = windowed && first + size <= sequence->computed - groups.window + 1;
+      if (unseen != (blocks[i] == BlockTable::kNone)) {
+        report("a sequence holds the blocks that later positions attend, and no others",
+               NameOf(*sequence));
+      }
+      if (blocks[i] == BlockTable::kNone) continue;
       ++holds_[blocks[i]];
-      const int64_t rows = std::clamp<int64_t>(sequence->computed - i * size, 0, size);
+      const int64_t rows = std::clamp<int64_t>(sequence->computed - first, 0, size);
       rows_[blocks[i]] = std::max(rows_[blocks[i]], rows);
       if (std::find(blocks.begin(), blocks.begin() + i, blocks[i]) != blocks.begin() + i) {
         report("a block table has no duplicates", NameOf(*sequence));
@@ -75,11 +84,15 @@ void EngineChecks::CheckTables(const Report& report) {
 
 void EngineChecks::CheckRows(const serving::Sequence& sequence, const Report& report) const {
   const BackendInfo& info = engine_.info();
-  const int64_t size = info.geometry.block_positions;
-  for (int64_t p = 0; p < sequence.computed; ++p) {
-    const int64_t row = model_.row(sequence.blocks.blocks()[p / size], p % size);
+  const int64_t size = info.geometry.block_positions, groups = info.geometry.Groups().count();
+  for (int64_t i = 0; i < sequence.computed * groups; ++i) {
+    const int64_t p = i / groups;
+    const int32_t block = sequence.blocks.blocks()[p / size * groups + i % groups];
+    if (block == BlockTable::kNone) continue;
+    const int64_t row = model_.row(block, p % size);
     const int64_t own =
-        FakeModel::Row(sequence.tokens[p], info.expand_from, p, sequence.prompt_length());
+        FakeModel::Row(sequence.tokens[p], info.expand_from, p, sequence.prompt_length()) +
+        i % groups * FakeModel::kGroup;
     if (row == own) continue;
     report(
         "a block's rows belong to its sequence",
@@ -120,13 +133,15 @@ void EngineChecks::CheckBlocks(const Report& report) {
     }
     // CheckRows checks by which path (reduced or expanded) the rows were computed.
     for (int64_t i = 0; i < size; ++i) {
-      if (model_.row(block, i) / 2 == registered->key.tokens[i]) continue;
+      const int64_t row = model_.row(block, i) - registered->key.group * FakeModel::kGroup;
+      if (row / 2 == registered->key.tokens[i]) continue;
       report("the rows of a registered block match its key", "block " + Text(block));
       break;
     }
     if (holds > 0) continue;
     ++evictable;
-    if (!ids_[registered->key.before]) {
+    // Without a full group, a window leaves the beginning first.
+    if (!ids_[registered->key.before] && engine_.info().geometry.Groups().full > 0) {
       report("blocks of a prefix are evicted from its end", "block " + Text(block));
     }
   }
@@ -147,14 +162,24 @@ void EngineChecks::CheckReports(const Report& report) {
   const BackendInfo& info = engine_.info();
   const int64_t size = info.geometry.block_positions;
   const serving::KvCacheStats stats = engine_.Stats();
-  int64_t positions = 0;
-  for (const int64_t rows : rows_) positions += rows;
+  const LayerGroups groups = info.geometry.Groups();
+  int64_t positions = 0, all_rows = 0;
+  std::vector<bool> counted(pool.total());
+  for (const serving::Sequence* sequence : sequences_) {
+    const std::vector<int32_t>& blocks = sequence->blocks.blocks();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i] == BlockTable::kNone || counted[blocks[i]]) continue;
+      counted[blocks[i]] = true;
+      all_rows += rows_[blocks[i]];
+      if (i % groups.count() == 0) positions += rows_[blocks[i]];
+    }
+  }
   int64_t row_bytes = 0;
   for (const int64_t bytes : info.geometry.row_bytes) row_bytes += bytes;
   const Equal equal("reported statistics match the storage", report);
-  equal("pool_bytes", stats.pool_bytes, pool.total() * size * row_bytes);
+  equal("pool_bytes", stats.pool_bytes, pool.total() * size * row_bytes / groups.count());
   equal("bytes_per_position", stats.bytes_per_position, row_bytes);
-  equal("block_bytes", stats.block_bytes, size * row_bytes);
+  equal("block_bytes", stats.block_bytes, size * row_bytes / groups.count());
   equal("reserved + cached + free",
         stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes, stats.pool_bytes);
   equal("allocated_bytes", stats.allocated_bytes, pool.allocated() * stats.block_bytes);
@@ -162,7 +187,7 @@ void EngineChecks::CheckReports(const Report& report) {
   equal("free_bytes", stats.free_bytes, stats.free_blocks * stats.block_bytes);
   equal("shared_bytes", stats.shared_bytes, pool.shared() * stats.block_bytes);
   equal("positions", stats.positions, positions);
-  equal("used_bytes", stats.used_bytes, positions * row_bytes);
+  equal("used_bytes", stats.used_bytes, all_rows * row_bytes / groups.count());
   equal("mha_used_bytes", stats.mha_used_bytes, positions * info.geometry.mha_bytes_per_position);
   equal("running", stats.running, running_);
   equal("waiting", stats.waiting, std::ssize(sequences_) - running_);
@@ -181,12 +206,17 @@ void EngineChecks::CheckReports(const Report& report) {
     const serving::Sequence& sequence = *sequences_[i];
     const KvCacheUsage& usage = listed[i].kv_cache;
     const std::vector<int32_t>& blocks = sequence.blocks.blocks();
-    const int64_t shared = std::count_if(blocks.begin(), blocks.end(),
-                                         [&](int32_t block) { return holds_[block] > 1; });
+    int64_t shared = 0, held = 0, rows = 0;
+    for (size_t j = 0; j < blocks.size(); ++j) {
+      if (blocks[j] == BlockTable::kNone) continue;
+      ++held;
+      if (holds_[blocks[j]] > 1) ++shared;
+      const auto first = static_cast<int64_t>(j) / groups.count() * size;
+      rows += std::clamp<int64_t>(sequence.computed - first, 0, size);
+    }
     equal("a sequence's positions", usage.positions, sequence.computed);
-    equal("a sequence's used_bytes", usage.used_bytes, sequence.computed * row_bytes);
-    equal("a sequence's allocated_bytes", usage.allocated_bytes,
-          std::ssize(blocks) * stats.block_bytes);
+    equal("a sequence's used_bytes", usage.used_bytes, rows * row_bytes / groups.count());
+    equal("a sequence's allocated_bytes", usage.allocated_bytes, held * stats.block_bytes);
     equal("a sequence's shared_bytes", usage.shared_bytes, shared * stats.block_bytes);
     equal("a sequence's shared + own", usage.shared_bytes + usage.own_bytes, usage.allocated_bytes);
     if (usage.peak_allocated_bytes < usage.allocated_bytes) {
@@ -227,7 +257,8 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
       report("a step computes the next positions", NameOf(sequence));
       return;
     }
-    if (sequence.blocks.size() < CeilDiv(end, size)) {
+    const int64_t groups = engine_.info().geometry.Groups().count();
+    if (sequence.blocks.length() < CeilDiv(end, size)) {
       report("every computed row lies in an allocated block", NameOf(sequence));
       return;
     }
@@ -235,10 +266,13 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
       if (step.ids[id] != sequence.tokens[p]) {
         report("a step computes the next positions", NameOf(sequence));
       }
-      const int32_t block = part.blocks[p / size];
-      if (pool.ref_count(block) != 1 || prefixes.RegisteredAs(block)) {
-        report("rows are written only to unshared, unregistered blocks",
-               NameOf(sequence) + ", block " + Text(block));
+      for (int64_t group = 0; group < groups; ++group) {
+        const int32_t block = part.blocks[p / size * groups + group];
+        if (block == BlockTable::kNone || pool.ref_count(block) != 1 ||
+            prefixes.RegisteredAs(block)) {
+          report("rows are written only to unshared, unregistered blocks",
+                 NameOf(sequence) + ", block " + Text(block));
+        }
       }
     }
   }

@@ -408,7 +408,9 @@ class World {
     if (prompt > model.max_positions || (request.max_new_tokens > 0 && most == prompt)) {
       return serving::SubmitStatus::kPromptTooLong;
     }
-    if (std::max(prompt, most - 1) > model.blocks * model.block_positions) {
+    if (FakeModel::GeometryOf(model).Groups().MostBlocks(std::max(prompt, most - 1),
+                                                         slot.shape.options.max_batch_tokens,
+                                                         model.block_positions) > model.blocks) {
       return serving::SubmitStatus::kNeverFits;
     }
     int64_t waiting = 0, tokens = 0;
@@ -757,11 +759,16 @@ void Asked::OnFinish(serving::Completion completion) {
   }
   const KvCacheUsage& cache = usage.kv_cache;
   const int64_t row_bytes = cache.bytes_per_position;
-  const int64_t block_bytes = slot.shape.model.block_positions * row_bytes;
+  const CacheGeometry geometry = FakeModel::GeometryOf(slot.shape.model);
+  const int64_t block_bytes = geometry.BlockBytes();
+  // Every windowed group has given the same number of blocks back.
+  const int64_t given_back = cache.positions * row_bytes - cache.used_bytes;
+  const int64_t windowed = geometry.Groups().windowed;
   if (usage.prompt_tokens != prompt || usage.generated_tokens != choice.run->generated() ||
       usage.cached_prompt_tokens < 0 || usage.cached_prompt_tokens >= prompt ||
       completion.seed != serving::ChoiceSeed(request.seed, completion.choice) ||
-      cache.used_bytes != cache.positions * row_bytes ||
+      (windowed == 0 ? given_back != 0
+                     : given_back < 0 || given_back % (windowed * block_bytes) != 0) ||
       cache.allocated_bytes != cache.shared_bytes + cache.own_bytes ||
       cache.allocated_bytes % block_bytes != 0 || cache.used_bytes > cache.allocated_bytes ||
       cache.allocated_bytes > cache.peak_allocated_bytes || usage.queue_time.count() < 0 ||

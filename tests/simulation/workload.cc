@@ -53,6 +53,13 @@ class Maker {
                                                : random_.Between(12, 90);
     model.blocks = std::max<int64_t>(1, positions / model.block_positions);
     if (random_.OneIn(2)) model.expand_from = random_.Between(0, 20);
+    if (random_.OneIn(2)) {
+      model.full_layers = random_.Between(0, 3);
+      model.windowed_layers = random_.Between(1, 4);
+      model.window = random_.Between(1, 24);
+      model.blocks *= FakeModel::GeometryOf(model).Groups().count();
+      model.expand_from.reset();  // MLA has no windows
+    }
     serving::EngineOptions& options = shape.options;
     options.max_batch_tokens =
         random_.OneIn(4) ? random_.Between(1, 8) : random_.Among<int64_t>({16, 32, 64, 512});
@@ -269,6 +276,10 @@ std::string Describe(const EngineShape& shape) {
     out << "from " << *model.expand_from;
   } else {
     out << "never";
+  }
+  if (model.windowed_layers > 0) {
+    out << ", " << model.full_layers << " full layers and " << model.windowed_layers
+        << " with a window of " << model.window;
   }
   out << ", prefix cache " << (options.prefix_cache ? "on" : "off") << ", batch "
       << options.max_batch_tokens << ", running " << options.max_running << ", waiting "

@@ -165,6 +165,10 @@ void MakeVariantAttention(const Json& config, const std::string& self, Maker& ma
     maker.Norm(self + "q_norm", heads * d);
     maker.Norm(self + "k_norm", groups * d);
   }
+  if (family == "gemma3_text") {
+    maker.NormLessOne(self + "q_norm", d);
+    maker.NormLessOne(self + "k_norm", d);
+  }
 }
 
 void MakeVariantMlp(const Json& config, const std::string& mlp, Maker& maker) {
@@ -192,7 +196,7 @@ void MakeVariant(const Json& config, Maker& maker) {
   const int64_t vocab = config.at("vocab_size");
   const int64_t layers = config.at("num_hidden_layers");
   const auto norm = [&](const std::string& name) {
-    if (family == "gemma") return maker.NormLessOne(name, width);
+    if (family.starts_with("gemma")) return maker.NormLessOne(name, width);
     maker.Norm(name, width, family == "stablelm" || family == "starcoder2");
   };
   maker.Linear("model.embed_tokens", vocab, width);
@@ -204,11 +208,14 @@ void MakeVariant(const Json& config, Maker& maker) {
       norm(prefix + "post_attention_layernorm");
     }
     MakeVariantMlp(config, prefix + "mlp.", maker);
-    if (family == "olmo2") norm(prefix + "post_feedforward_layernorm");
+    if (family == "gemma2" || family == "gemma3_text") norm(prefix + "pre_feedforward_layernorm");
+    if (family == "olmo2" || family == "gemma2" || family == "gemma3_text") {
+      norm(prefix + "post_feedforward_layernorm");
+    }
   }
   norm("model.norm");
-  const bool tied =
-      family == "cohere" || family == "gemma" || family == "smollm3" || family == "starcoder2";
+  const bool tied = family == "cohere" || family.starts_with("gemma") || family == "smollm3" ||
+                    family == "starcoder2";
   if (!config.value("tie_word_embeddings", tied)) maker.Linear("lm_head", vocab, width);
 }
 
@@ -295,6 +302,7 @@ std::vector<NamedConfig> EveryFamily() {
 
   const Json mistral = With(grouped, {{"model_type", "mistral"}, {"rms_norm_eps", 1e-5}});
   add("Mistral", mistral, {{"sliding_window", 40}, {"rope_theta", 1000.0}});
+  add("MistralWindow", mistral, {{"sliding_window", 9}, {"rope_theta", 1000.0}});
   add("MistralNoWindow", mistral, {{"sliding_window", nullptr}, {"head_dim", 8}});
 
   const Json qwen2 = With(grouped, {{"model_type", "qwen2"}, {"rms_norm_eps", 1e-6}});
@@ -304,6 +312,8 @@ std::vector<NamedConfig> EveryFamily() {
        {"sliding_window", 5},
        {"max_window_layers", 1},
        {"rope_theta", 1000.0}});
+  add("Qwen2Window", qwen2,
+      {{"use_sliding_window", true}, {"sliding_window", 5}, {"max_window_layers", 1}});
   add("Qwen2Yarn", qwen2,
       {{"rope_theta", 30.0},
        {"hidden_size", 36},
@@ -312,6 +322,10 @@ std::vector<NamedConfig> EveryFamily() {
   const Json qwen3 =
       With(grouped, {{"model_type", "qwen3"}, {"rms_norm_eps", 1e-6}, {"head_dim", 10}});
   add("Qwen3", qwen3, {{"tie_word_embeddings", true}, {"rope_theta", 1000.0}});
+  add("Qwen3Window", qwen3,
+      {{"use_sliding_window", true},
+       {"sliding_window", 5},
+       {"layer_types", {"sliding_attention", "full_attention"}}});
   add("Qwen3Biases", qwen3, {{"attention_bias", true}, {"rms_norm_eps", 0.05}});
 
   const Json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 37}, {"n_positions", 40},
@@ -391,6 +405,8 @@ std::vector<NamedConfig> EveryFamily() {
          {"short_factor", {1.1, 2.0, 3.5}},
          {"long_factor", {1.1, 2.0, 3.5}}}},
        {"sliding_window", 40}});
+  add("Phi3Window", grouped,
+      {{"model_type", "phi3"}, {"rms_norm_eps", 1e-5}, {"sliding_window", 6}});
   add("Phi3WholeHeads", grouped,
       {{"model_type", "phi3"}, {"rms_norm_eps", 0.02}, {"tie_word_embeddings", true}});
 
@@ -412,6 +428,8 @@ std::vector<NamedConfig> EveryFamily() {
 
   const Json smollm = With(grouped, {{"model_type", "smollm3"}, {"rope_theta", 300.0}});
   add("SmolLm3", smollm, {{"no_rope_layers", {0, 1}}, {"rms_norm_eps", 1e-6}});
+  add("SmolLm3Window", smollm,
+      {{"no_rope_layers", {0, 1}}, {"use_sliding_window", true}, {"sliding_window", 4}});
   add("SmolLm3IntervalAndMlpBias", smollm,
       {{"num_hidden_layers", 3},
        {"no_rope_layer_interval", 2},
@@ -426,10 +444,45 @@ std::vector<NamedConfig> EveryFamily() {
   add("GemmaBiases", gemma,
       {{"attention_bias", true}, {"tie_word_embeddings", false}, {"rms_norm_eps", 0.05}});
 
+  const Json gemma2 = With(gemma, {{"model_type", "gemma2"},
+                                   {"num_hidden_layers", 3},
+                                   {"query_pre_attn_scalar", 8},
+                                   {"sliding_window", 7}});
+  add("Gemma2", gemma2, {{"attn_logit_softcapping", 0.7}, {"final_logit_softcapping", 1.5}});
+  add("Gemma2NoCaps", gemma2,
+      {{"attn_logit_softcapping", nullptr},
+       {"final_logit_softcapping", nullptr},
+       {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}}});
+  add("Gemma2CapsOfScores", gemma2,
+      {{"final_logit_softcapping", nullptr}, {"attn_logit_softcapping", 1.0}});
+  add("Gemma2NoWindow", gemma2,
+      {{"sliding_window", nullptr}, {"attention_bias", true}, {"tie_word_embeddings", false}});
+  add("Gemma2EverySliding", gemma2,
+      {{"attn_logit_softcapping", 2.0},
+       {"layer_types", {"sliding_attention", "sliding_attention", "sliding_attention"}}});
+
+  const Json gemma3 = With(gemma2, {{"model_type", "gemma3_text"}, {"rope_theta", 3000.0}});
+  add("Gemma3", gemma3, {{"rope_local_base_freq", 50.0}, {"sliding_window_pattern", 2}});
+  add("Gemma3LinearAndCaps", gemma3,
+      {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+       {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}},
+       {"sliding_window", 2},
+       {"attn_logit_softcapping", 0.7},
+       {"final_logit_softcapping", 1.5}});
+  add("Gemma3NoWindow", gemma3,
+      {{"sliding_window", nullptr},
+       {"rope_local_base_freq", 50.0},
+       {"sliding_window_pattern", 3},
+       {"attention_bias", true},
+       {"rms_norm_eps", 0.05},
+       {"tie_word_embeddings", false}});
+  add("Gemma3EveryFull", gemma3, {{"sliding_window_pattern", 1}});
+
   const Json starcoder = With(
       grouped,
       {{"model_type", "starcoder2"}, {"hidden_act", "gelu_pytorch_tanh"}, {"norm_epsilon", 1e-5}});
   add("Starcoder2", starcoder, {{"rope_theta", 1000.0}, {"sliding_window", 40}});
+  add("Starcoder2Window", starcoder, {{"sliding_window", 11}});
   add("Starcoder2NoBias", starcoder,
       {{"use_bias", false}, {"norm_epsilon", 0.02}, {"tie_word_embeddings", false}});
 

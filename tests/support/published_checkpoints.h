@@ -20,8 +20,7 @@ struct NamedConfig {
 };
 inline void PrintTo(const NamedConfig& named, std::ostream* os) { *os << named.name; }
 
-// Configs with at most 40 positions that together use everything listed in published_models.h,
-// except windows: they cover all positions or are off.
+// Configs with at most 40 positions that together use everything listed in published_models.h.
 std::vector<NamedConfig> EveryFamily();
 
 // The tensors of a model with this config: matrices scaled by 1/sqrt(fan_in), norm weights around

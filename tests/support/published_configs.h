@@ -285,6 +285,36 @@ inline Json Gemma() {
     "vocab_size": 256000})");
 }
 
+// google/gemma-2-2b
+inline Json Gemma2() {
+  return Json::parse(R"({
+    "architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+    "eos_token_id": 1, "final_logit_softcapping": 30.0, "head_dim": 256,
+    "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 2304, "initializer_range": 0.02, "intermediate_size": 9216,
+    "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 8,
+    "num_hidden_layers": 26, "num_key_value_heads": 4, "pad_token_id": 0,
+    "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+    "sliding_window": 4096, "torch_dtype": "float32", "transformers_version": "4.42.4",
+    "use_cache": true, "vocab_size": 256000})");
+}
+
+// google/gemma-3-1b-it
+inline Json Gemma3() {
+  return Json::parse(R"({
+    "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
+    "eos_token_id": [1, 106], "final_logit_softcapping": null, "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "initializer_range": 0.02,
+    "intermediate_size": 6912, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+    "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+    "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+    "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000,
+    "sliding_window": 512, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+    "transformers_version": "4.50.0.dev0", "use_cache": true, "vocab_size": 262144})");
+}
+
 // bigcode/starcoder2-3b
 inline Json Starcoder2() {
   return Json::parse(R"({
@@ -344,7 +374,7 @@ inline std::vector<Json> Every() {
   return {Llama1(),     Llama2(),        Llama3(),    Llama31(),  Llama32(), TinyLlama(), SmolLm(),
           SmolLm2(),    Mistral(),       Mistral03(), Qwen2(),    Qwen25(),  Qwen3(),     Gpt2(),
           Gpt2Xl(),     DeepSeekDense(), MiniCpm3(),  Phi3Mini(), Granite(), SmolLm3(),   Gemma(),
-          Starcoder2(), StableLm2(),     Olmo2(),     Aya()};
+          Starcoder2(), StableLm2(),     Olmo2(),     Aya(),      Gemma2(),  Gemma3()};
 }
 
 }  // namespace triptych::published

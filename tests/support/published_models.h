@@ -64,11 +64,23 @@
 //   divides logits), attention_multiplier (1: of scores, instead of 1 / sqrt(d)).
 // smollm3: as llama, with num_key_value_heads (4; null: H), tie_word_embeddings (true), and
 //   no_rope_layers: 1 for layers that rotate. Without it, every no_rope_layer_interval-th (4) layer
-//   does not.
+//   does not. use_sliding_window (false); if true, sliding_window (null: none) applies to the
+//   layers that layer_types calls sliding_attention (default: those that do not rotate).
 // gemma: as llama, without mlp_bias, and
 //   head_dim: required here. num_key_value_heads (16). tie_word_embeddings (true).
 //   hidden_activation (gelu_pytorch_tanh), regardless of hidden_act. Embeddings are multiplied by
 //   sqrt(D), rounded to torch_dtype; norms' weights are stored less 1.
+// gemma2: as gemma, with norms before and after attention and MLP: input_layernorm,
+//   post_attention_layernorm, pre_feedforward_layernorm, post_feedforward_layernorm, and
+//   num_key_value_heads (4). query_pre_attn_scalar (256): scores are divided by its root.
+//   attn_logit_softcapping (50; null: none) c: a score s becomes c tanh(s / c).
+//   final_logit_softcapping (30; null: none): the same of logits. sliding_window (4096; null: none)
+//   applies to the layers that layer_types calls sliding_attention (default: the first and every
+//   second one from there).
+// gemma3_text: as gemma2, with both soft-caps null by default, and
+//   Norms, stored less 1, over each query and key head, with weights q_norm and k_norm, precede
+//   rotation. Every sliding_window_pattern-th (6) layer is full by default. Sliding layers turn by
+//   rope_local_base_freq (10000) instead of rope_theta, without rope_scaling.
 // olmo2: as llama, without mlp_bias, and
 //   rms_norm_eps (1e-5). No norms of inputs, but of the outputs of attention and MLP, and of all
 //   queries and all keys before rotation.
@@ -104,9 +116,11 @@
 //   gpt2       add_cross_attention, pruned_heads.
 //   cohere     use_qk_norm.
 //   stablelm   qk_layernorm.
-//   gemma      use_bidirectional_attention.
-//   smollm3    sliding windows.
+//   gemma, gemma2, gemma3_text
+//              use_bidirectional_attention.
 // Fields that change nothing:
+//   gemma2, gemma3_text
+//              cache_implementation; sliding_window_size.
 //   all        auto_map, _name_or_path, transformers_version, torch_dtype, dtype, bos_token_id,
 //              eos_token_id, pad_token_id, use_cache, initializer_range, dropouts, pretraining_tp,
 //              output_*, label names.

@@ -50,11 +50,12 @@ at::Tensor Rotate(const Rotary& rotary, const at::Tensor& x, bool interleaved) {
 }
 
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                  int64_t window) {
+                  int64_t window, double softcap) {
   const int64_t share = q.size(1) / k.size(1);
   const at::Tensor keys = k.repeat_interleave(share, 1).permute({1, 2, 0});    // [H, d, length]
   const at::Tensor values = v.repeat_interleave(share, 1).permute({1, 0, 2});  // [H, length, d_v]
-  const at::Tensor scores = scale * q.permute({1, 0, 2}).matmul(keys);  // [H, length, length]
+  at::Tensor scores = scale * q.permute({1, 0, 2}).matmul(keys);  // [H, length, length]
+  if (softcap != 0) scores = softcap * (scores / softcap).tanh();
   const at::Tensor to = at::arange(q.size(0), at::kLong);
   const at::Tensor from = to.unsqueeze(1);
   const at::Tensor hidden = to.gt(from).logical_or(to.le(from - window));

@@ -56,10 +56,11 @@ double YarnMagnitude(double factor, double weight);
 // x: [length, heads, dim], each head's pairs turned by its position.
 at::Tensor Rotate(const Rotary& rotary, const at::Tensor& x, bool interleaved);
 
-// Softmax attention, in which position i sees positions i - window + 1 to i. q: [length, H, d],
-// k: [length, G, d], v: [length, G, d_v] -> [length, H * d_v].
+// Softmax attention, in which position i sees positions i - window + 1 to i. A score s becomes
+// softcap * tanh(s / softcap), if that is not 0. q: [length, H, d], k: [length, G, d],
+// v: [length, G, d_v] -> [length, H * d_v].
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                  int64_t window);
+                  int64_t window, double softcap = 0);
 
 // Norms over the last dimension.
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);

@@ -31,20 +31,31 @@ class VariantDecoder {
     x = Normalize("model.norm", x);
     const bool tied = Get(config_, "tie_word_embeddings", IsTiedByDefault());
     const at::Tensor logits = x.matmul((tied ? embedding : Find(tensors_, "lm_head.weight")).t());
+    if (HasGemma2Blocks()) {
+      const double cap = Cap("final_logit_softcapping", Is("gemma2") ? 30 : 0);
+      return cap == 0 ? logits : cap * (logits / cap).tanh();
+    }
     if (Is("granite")) return logits / Get(config_, "logits_scaling", 1.0);
     return Is("cohere") ? logits * Get(config_, "logit_scale", 0.0625) : logits;
   }
 
  private:
   bool Is(const char* family) const { return family_ == family; }
+  bool HasGemma2Blocks() const { return Is("gemma2") || Is("gemma3_text"); }
+  bool IsGemma() const { return Is("gemma") || HasGemma2Blocks(); }
+  // A soft-cap; 0 if it is null.
+  double Cap(const char* field, double absent) const {
+    return config_.contains(field) ? Get(config_, field, 0.0) : absent;
+  }
   bool Flag(const char* field) const { return Get(config_, field, false); }
   bool IsTiedByDefault() const {
-    return Is("cohere") || Is("gemma") || Is("smollm3") || Is("starcoder2");
+    return Is("cohere") || IsGemma() || Is("smollm3") || Is("starcoder2");
   }
   // The default of an absent num_key_value_heads.
   int64_t DefaultGroups() const {
     const int64_t heads = Size(config_, "num_attention_heads");
     if (Is("gemma")) return 16;
+    if (HasGemma2Blocks()) return 4;
     if (Is("smollm3")) return 4;
     if (Is("stablelm")) return 32;
     return Is("starcoder2") ? 2 : heads;
@@ -52,7 +63,7 @@ class VariantDecoder {
 
   double EmbeddingScale() const {
     if (Is("granite")) return Get(config_, "embedding_multiplier", 1.0);
-    if (!Is("gemma")) return 1;
+    if (!IsGemma()) return 1;
     // Published code computes the root in the dtype of the weights.
     const at::Tensor root =
         at::scalar_tensor(std::sqrt(config_.at("hidden_size").get<double>()), at::kDouble);
@@ -70,7 +81,7 @@ class VariantDecoder {
       return LayerNorm(x, weight, Find(tensors_, name + ".bias"), Get(config_, eps, 1e-5));
     }
     const double default_eps = Is("olmo2") || Is("phi3") ? 1e-5 : 1e-6;
-    return RmsNorm(x, Is("gemma") ? 1 + weight : weight, Get(config_, "rms_norm_eps", default_eps));
+    return RmsNorm(x, IsGemma() ? 1 + weight : weight, Get(config_, "rms_norm_eps", default_eps));
   }
 
   at::Tensor Apply(const std::string& name, const at::Tensor& x, bool bias) const {
@@ -86,6 +97,12 @@ class VariantDecoder {
       return y + Normalize(prefix + "post_feedforward_layernorm", Mlp(prefix + "mlp.", y));
     }
     const at::Tensor normal = Normalize(prefix + "input_layernorm", x);
+    if (HasGemma2Blocks()) {
+      const at::Tensor y =
+          x + Normalize(prefix + "post_attention_layernorm", Attention(layer, prefix, normal));
+      const at::Tensor z = Normalize(prefix + "pre_feedforward_layernorm", y);
+      return y + Normalize(prefix + "post_feedforward_layernorm", Mlp(prefix + "mlp.", z));
+    }
     const at::Tensor attended = Attention(layer, prefix, normal);
     if (Is("cohere") || (Is("stablelm") && Flag("use_parallel_residual"))) {
       return x + attended + Mlp(prefix + "mlp.", normal);
@@ -95,10 +112,23 @@ class VariantDecoder {
     return y + branch * Mlp(prefix + "mlp.", Normalize(prefix + "post_attention_layernorm", y));
   }
 
-  // Number of positions that attention sees, including the current one.
-  int64_t Window() const {
-    if (Is("phi3") || Is("starcoder2")) return Size(config_, "sliding_window", kNoWindow);
-    return kNoWindow;
+  // Whether a layer has the window, if there is one.
+  bool Slides(int64_t layer) const {
+    if (Is("phi3") || Is("starcoder2")) return true;
+    if (Is("smollm3") && !Flag("use_sliding_window")) return false;
+    if (!Is("smollm3") && !HasGemma2Blocks()) return false;
+    if (Has(config_, "layer_types")) {
+      return config_.at("layer_types").at(static_cast<size_t>(layer)) == "sliding_attention";
+    }
+    if (Is("smollm3")) return !Rotates(layer);
+    return (layer + 1) % (Is("gemma2") ? 2 : Size(config_, "sliding_window_pattern", 6)) != 0;
+  }
+
+  // Number of positions that a layer's attention sees, including the current one.
+  int64_t Window(int64_t layer) const {
+    if (!Slides(layer)) return kNoWindow;
+    return HasGemma2Blocks() ? Size(config_, "sliding_window", 4096, kNoWindow)
+                             : Size(config_, "sliding_window", kNoWindow);
   }
 
   bool Rotates(int64_t layer) const {
@@ -116,7 +146,11 @@ class VariantDecoder {
     const double share =
         partly ? Get(config_, "partial_rotary_factor", Is("phi3") ? 1.0 : 0.25) : 1.0;
     const auto dim = static_cast<int64_t>(static_cast<double>(d_) * share);
-    const Rotary rotary = RotaryOf(config_, dim, x.size(0));
+    Rotary rotary = RotaryOf(config_, dim, x.size(0));
+    if (Is("gemma3_text") && Slides(layer)) {
+      const Json local = {{"rope_theta", Get(config_, "rope_local_base_freq", 10000.0)}};
+      rotary = RotaryOf(local, dim, x.size(0));
+    }
     return at::cat({Rotate(rotary, x.slice(2, 0, dim), Is("cohere")), x.slice(2, dim)}, 2);
   }
 
@@ -141,11 +175,18 @@ class VariantDecoder {
       q = Normalize(self + "q_norm", q);
       k = Normalize(self + "k_norm", k);
     }
-    const double scale = Is("granite") ? Get(config_, "attention_multiplier", 1.0)
-                                       : 1 / std::sqrt(static_cast<double>(d_));
-    const at::Tensor attended = Attend(RotatePart(layer, q.view({-1, heads_, d_})),
-                                       RotatePart(layer, k.view({-1, groups_, d_})),
-                                       v.reshape({-1, groups_, d_}), scale, Window());
+    q = q.view({-1, heads_, d_}), k = k.view({-1, groups_, d_});
+    if (Is("gemma3_text")) {
+      q = Normalize(self + "q_norm", q);
+      k = Normalize(self + "k_norm", k);
+    }
+    double scale = Is("granite") ? Get(config_, "attention_multiplier", 1.0)
+                                 : 1 / std::sqrt(static_cast<double>(d_));
+    if (HasGemma2Blocks()) scale = 1 / std::sqrt(Get(config_, "query_pre_attn_scalar", 256.0));
+    const double softcap =
+        HasGemma2Blocks() ? Cap("attn_logit_softcapping", Is("gemma2") ? 50 : 0) : 0;
+    const at::Tensor attended = Attend(RotatePart(layer, q), RotatePart(layer, k),
+                                       v.reshape({-1, groups_, d_}), scale, Window(layer), softcap);
     return Apply(self + "o_proj", attended, any_bias);
   }
 
@@ -161,9 +202,8 @@ class VariantDecoder {
       return Apply(mlp + "down_proj", Activate(act, halves[0]) * halves[1], false);
     }
     const bool bias = (Is("granite") || Is("smollm3")) && Flag("mlp_bias");
-    const auto act = Is("gemma")
-                         ? Get<std::string>(config_, "hidden_activation", "gelu_pytorch_tanh")
-                         : Get<std::string>(config_, "hidden_act", "silu");
+    const auto act = IsGemma() ? Get<std::string>(config_, "hidden_activation", "gelu_pytorch_tanh")
+                               : Get<std::string>(config_, "hidden_act", "silu");
     const at::Tensor gate = Activate(act, Apply(mlp + "gate_proj", x, bias));
     return Apply(mlp + "down_proj", gate * Apply(mlp + "up_proj", x, bias), bias);
   }
@@ -177,8 +217,9 @@ class VariantDecoder {
 }  // namespace
 
 bool IsVariant(const std::string& family) {
-  return family == "cohere" || family == "gemma" || family == "granite" || family == "olmo2" ||
-         family == "phi3" || family == "smollm3" || family == "stablelm" || family == "starcoder2";
+  return family == "cohere" || family == "gemma" || family == "gemma2" || family == "gemma3_text" ||
+         family == "granite" || family == "olmo2" || family == "phi3" || family == "smollm3" ||
+         family == "stablelm" || family == "starcoder2";
 }
 
 at::Tensor VariantLogits(const Json& config, const Tensors& tensors, const at::Tensor& ids) {

@@ -1,5 +1,5 @@
-// Definitions of the families cohere, gemma, granite, olmo2, phi3, smollm3, stablelm and
-// starcoder2.
+// Definitions of the families cohere, gemma, gemma2, gemma3_text, granite, olmo2, phi3, smollm3,
+// stablelm and starcoder2.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_VARIANTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_VARIANTS_H_
 

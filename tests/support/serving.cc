@@ -11,6 +11,7 @@
 
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
+#include "engine/kv_cache/block_table.h"
 #include "tests/support/random_model.h"
 #include "tests/support/tokenizer.h"
 
@@ -67,14 +68,15 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
       prompt_(prompt),
       blocks_(sequences),
       lengths_(sequences) {
+  const CacheGeometry geometry = MakeCacheGeometry(config_, served.cache_format, block_positions_);
+  groups_ = geometry.Groups();
   const int64_t of_sequence =
-      (config_.max_position_embeddings + block_positions_ - 1) / block_positions_;
+      (config_.max_position_embeddings + block_positions_ - 1) / block_positions_ * groups_.count();
   const int64_t count = sequences * of_sequence + 2;
   BackendOptions options{.block_positions = block_positions_,
                          .cache_format = served.cache_format,
                          .expand_from = served.expand_from};
-  options.kv_cache_bytes =
-      count * MakeCacheGeometry(config_, options.cache_format, block_positions_).BlockBytes();
+  options.kv_cache_bytes = count * geometry.BlockBytes();
   model_ = served.on_tensors ? MakeTensorModel(config_, served.weights, options, compute_)
            : served.weight_format
                ? MakeServingModel(config_, served.weights, options, *served.weight_format,
@@ -116,7 +118,12 @@ at::Tensor StepRunner::Step(const std::vector<NewTokens>& all,
   for (const NewTokens& tokens : all) {
     int64_t& length = lengths_[tokens.sequence];
     const int64_t count = std::ssize(tokens.ids);
-    step.sequences.push_back({.blocks = blocks_[tokens.sequence].data(),
+    std::vector<int32_t>& blocks = blocks_[tokens.sequence];
+    for (int64_t i = 0; i < groups_.Unseen(length, block_positions_); ++i) {
+      const auto of_groups = blocks.begin() + i * groups_.count();
+      std::fill(of_groups + groups_.full, of_groups + groups_.count(), BlockTable::kNone);
+    }
+    step.sequences.push_back({.blocks = blocks.data(),
                               .start = length,
                               .count = count,
                               .prompt = prompt_,
@@ -135,7 +142,8 @@ at::Tensor StepRunner::Step(const std::vector<NewTokens>& all,
 }
 
 at::Tensor StepRunner::CacheRow(int64_t layer, int64_t sequence, int64_t position) {
-  const int32_t block = blocks_[sequence][position / block_positions_];
+  const int64_t group = model_->info().geometry.GroupOf(layer);
+  const int32_t block = blocks_[sequence][position / block_positions_ * groups_.count() + group];
   return Cache(layer)[block].select(1, position % block_positions_);
 }
 

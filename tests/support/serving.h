@@ -90,7 +90,8 @@ class StepRunner {
   const int64_t block_positions_;
   const int64_t prompt_;
   std::unique_ptr<ModelBackend> model_;
-  std::vector<std::vector<int32_t>> blocks_;  // by sequence
+  LayerGroups groups_;
+  std::vector<std::vector<int32_t>> blocks_;  // by sequence, then by block and group
   std::vector<int64_t> lengths_;
 };
 

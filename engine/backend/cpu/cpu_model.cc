@@ -8,17 +8,32 @@
 
 namespace triptych::cpu {
 
+namespace {
+
+// Elements of a cache row in each slot of a group of layers.
+std::vector<int64_t> SlotWidths(const ModelConfig& config, const CacheGeometry& geometry) {
+  std::vector<int64_t> widths = CacheRowElements(config);
+  widths.resize(geometry.slots());  // with several groups, all are equal
+  return widths;
+}
+
+}  // namespace
+
 CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
                    std::shared_ptr<kernels::KernelContext> context)
     : config_(config),
       weights_(std::move(weights)),
       context_(std::move(context)),
       info_(MakeInfo(config, options, weights_.expand_from)),
-      cache_(info_.blocks, options.block_positions, CacheRowElements(config),
+      groups_(info_.geometry.Groups().count()),
+      cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
              options.cache_format) {
   info_.cache_bytes = cache_.bytes();
   for (const CpuWeights::Layer& layer : weights_.layers) {
     expanded_widths_.push_back(layer.attention->expanded_width());
+  }
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    places_.push_back({info_.geometry.GroupOf(i), info_.geometry.SlotOf(i)});
   }
 }
 
@@ -44,10 +59,10 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
     const CpuWeights::Layer& layer = weights_.layers[i];
     for (size_t run = 0; run < prompts_.size(); ++run) {
       step_.kept[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
+      step_.runs[run].blocks = tables_[run] + places_[i].group;
     }
     if (config_.norm_inputs) Normalize(layer.attention_norm, x, tokens, normal);
-    layer.attention->Attend(config_.norm_inputs ? normal : x, step_, cache_.layer(i), context,
-                            branch);
+    layer.attention->Attend(config_.norm_inputs ? normal : x, step_, cache(i), context, branch);
     AddBranch(layer.attention_output_norm, branch, tokens, normal, x);
     if (config_.NormsMlpInput()) Normalize(layer.mlp_norm, x, tokens, normal);
     layer.mlp->Apply(config_.norm_inputs ? normal : x, tokens, branch, context);
@@ -58,6 +73,10 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
                     context);
   Normalize(weights_.final_norm, wanted, rows, normal);
   weights_.output.Apply(normal, rows, logits_.data(), context);
+  if (config_.final_logit_softcapping > 0) {
+    kernels::Softcap(logits_.data(), rows * vocab,
+                     static_cast<float>(config_.final_logit_softcapping), context);
+  }
   return {logits_.data(), static_cast<size_t>(rows * vocab)};
 }
 
@@ -66,6 +85,7 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
   step_.runs.clear();
   step_.expand.clear();
   prompts_.clear();
+  tables_.clear();
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t begin = sequence.start, end = sequence.start + sequence.count;
     const int64_t expand_begin = std::clamp(info_.expand_from.value_or(end), begin, end);
@@ -74,7 +94,8 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
     if (kept != nullptr) kept->Truncate(begin);
     const auto add = [&](int64_t from, int64_t to, bool expand) {
       if (from == to) return;
-      step_.runs.push_back({sequence.blocks, from, to - from});
+      step_.runs.push_back({sequence.blocks, from, to - from, groups_});
+      tables_.push_back(sequence.blocks);
       step_.expand.push_back(expand);
       prompts_.push_back(expand ? kept : nullptr);
     };

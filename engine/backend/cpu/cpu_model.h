@@ -63,8 +63,11 @@ class CpuModel final : public ModelBackend {
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
   const BackendInfo& info() const override { return info_; }
 
-  // A layer's cache, to inspect or fill.
-  const kernels::PagedCache& cache(int64_t layer) const { return cache_.layer(layer); }
+  // A layer's cache, to inspect or fill. Layers of different groups share it: they have other
+  // blocks.
+  const kernels::PagedCache& cache(int64_t layer) const {
+    return cache_.layer(places_.at(layer).slot);
+  }
 
  private:
   // Fills step_.
@@ -80,9 +83,17 @@ class CpuModel final : public ModelBackend {
   const CpuWeights weights_;
   const std::shared_ptr<kernels::KernelContext> context_;
   BackendInfo info_;
-  CacheMemory cache_;
+  // A layer's place in the cache, as CacheGeometry has it.
+  struct Place {
+    int64_t group;
+    int64_t slot;
+  };
+  const int64_t groups_;
+  std::vector<Place> places_;             // [layers]
+  CacheMemory cache_;                     // by slot
   LayerStep step_;                        // the current step
   std::vector<ExpandedPrompt*> prompts_;  // [runs] of that step; null if nothing is kept
+  std::vector<const int32_t*> tables_;    // [runs] of that step: blocks of all groups
   std::vector<int64_t> expanded_widths_;  // [layers]
   int64_t expanded_bytes_ = 0;            // held by all ExpandedPrompts
   std::vector<float> logits_;             // of the last step; never shrinks

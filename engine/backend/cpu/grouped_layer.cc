@@ -7,8 +7,9 @@
 
 namespace triptych::cpu {
 
-GroupedLayer::GroupedLayer(const kernels::PagedRowLayout& layout, float scale, Weights weights)
-    : layout_(layout), scale_(scale), weights_(std::move(weights)) {}
+GroupedLayer::GroupedLayer(const kernels::PagedRowLayout& layout,
+                           const kernels::PagedScores& scores, Weights weights)
+    : layout_(layout), scores_(scores), weights_(std::move(weights)) {}
 
 void GroupedLayer::Attend(const float* x, const LayerStep& step, const kernels::PagedCache& cache,
                           kernels::KernelContext& context, float* y) const {
@@ -35,7 +36,7 @@ void GroupedLayer::Attend(const float* x, const LayerStep& step, const kernels::
   }
   kernels::WritePagedRows(qkv + heads * head, width, step.runs, cache, context);
   float* const out = context.workspace.Floats(tokens * heads * layout_.value_width);
-  kernels::PagedAttention(qkv, width, cache, layout_, scale_, step.runs, out,
+  kernels::PagedAttention(qkv, width, cache, layout_, scores_, step.runs, out,
                           heads * layout_.value_width, context);
   weights_.o.Apply(out, tokens, y, context);
 }

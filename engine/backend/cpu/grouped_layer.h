@@ -26,8 +26,8 @@ class GroupedLayer final : public AttentionLayer {
     float norm_eps = 0;
   };
 
-  // Scores are multiplied by `scale`.
-  GroupedLayer(const kernels::PagedRowLayout& layout, float scale, Weights weights);
+  GroupedLayer(const kernels::PagedRowLayout& layout, const kernels::PagedScores& scores,
+               Weights weights);
 
   void Attend(const float* x, const LayerStep& step, const kernels::PagedCache& cache,
               kernels::KernelContext& context, float* y) const override;
@@ -35,7 +35,7 @@ class GroupedLayer final : public AttentionLayer {
 
  private:
   kernels::PagedRowLayout layout_;
-  float scale_;
+  kernels::PagedScores scores_;
   Weights weights_;
 };
 

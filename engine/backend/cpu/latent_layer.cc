@@ -48,7 +48,7 @@ void LatentLayer::Attend(const float* x, const LayerStep& step, const kernels::P
   if (weights_.factors) {
     AttendFactored(step, projected, cache, context, attended);
   } else {
-    kernels::PagedAttention(projected, stride, cache, layout_, scale_, step.runs, attended, width,
+    kernels::PagedAttention(projected, stride, cache, layout_, {scale_}, step.runs, attended, width,
                             context);
   }
   weights_.o.Apply(attended, tokens, y, context);
@@ -136,8 +136,8 @@ void LatentLayer::AttendReduced(const Span& span, const kernels::PagedCache& cac
     }
   }
   float* const latents = context.workspace.Floats(span.tokens * heads * rank);  // [tokens, H, r]
-  kernels::PagedAttention(queries, width, cache, layout_, scale_, span.runs, latents, heads * rank,
-                          context);
+  kernels::PagedAttention(queries, width, cache, layout_, {scale_}, span.runs, latents,
+                          heads * rank, context);
   weights_.factors->uv.Apply(latents, span.tokens, span.values, context);
 }
 
@@ -171,7 +171,7 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
   for (int64_t h = 0; h < shape_.heads; h += heads) {
     Expand(latents, h, heads, {blocks, first, end - first}, keys_and_values, context);
     kernels::PagedAttention(span.queries + h * key_width, projected_width(), keys_and_values,
-                            layout, scale_, {&queries, 1}, span.values + h * shape_.d_v,
+                            layout, {scale_}, {&queries, 1}, span.values + h * shape_.d_v,
                             shape_.heads * shape_.d_v, context);
   }
   if (kept != nullptr) kept->length = end;

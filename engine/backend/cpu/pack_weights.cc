@@ -27,6 +27,11 @@ namespace {
 
 using RotationTable = std::shared_ptr<const std::vector<float>>;
 
+RotationTable TableOf(const Rotary& rotary) {
+  if (!rotary.defined()) return nullptr;
+  return std::make_shared<const std::vector<float>>(ToFloats(rotary.Table()));
+}
+
 CpuWeights::Norm PackNorm(const NormWeights& norm) {
   return {.weight = ToFloats(norm.weight), .bias = ToFloats(norm.bias)};
 }
@@ -39,8 +44,11 @@ std::unique_ptr<const AttentionLayer> PackGrouped(const ModelConfig& config, int
   return std::make_unique<GroupedLayer>(
       kernels::GroupedRowLayout(config.num_attention_heads, config.num_key_value_heads,
                                 config.head_dim, config.head_dim),
-      static_cast<float>(config.ScoreFactor(layer) /
-                         std::sqrt(static_cast<double>(config.head_dim))),
+      kernels::PagedScores{
+          .scale = static_cast<float>(config.ScoreFactor(layer) /
+                                      std::sqrt(static_cast<double>(config.head_dim))),
+          .softcap = static_cast<float>(config.attn_logit_softcapping),
+          .window = config.Window(layer)},
       GroupedLayer::Weights{.qkv = Pack({weights.q, weights.k, weights.v}, format, pool),
                             .o = Pack({weights.o}, format, pool),
                             .rotation = config.Rotates(layer) ? rotation : nullptr,
@@ -163,10 +171,8 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
   for (std::vector<float>* part : {&packed.final_norm.weight, &packed.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config.logit_multiplier);
   }
-  RotationTable rotation;
-  if (const at::Tensor table = MakeRotary(config, at::kCPU).Table(); table.defined()) {
-    rotation = std::make_shared<const std::vector<float>>(ToFloats(table));
-  }
+  const LayerRotary rotary = MakeRotary(config, at::kCPU);
+  const RotationTable shared = TableOf(rotary.shared), local = TableOf(rotary.local);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     CpuWeights::Layer& layer = packed.layers.emplace_back();
     const auto pack_norm = [&](const std::string& name) {
@@ -179,9 +185,10 @@ CpuWeights PackWeights(const ModelConfig& config, WeightSource& source,
         const LatentShape shape = LatentShapeOf(config, i);
         layer.attention = PackLatent(
             shape, Reduce(shape, FindLatent(weights, i), SmallerForm(shape, config.hidden_size)),
-            format, rotation, packed.expand_from.has_value(), pool);
+            format, shared, packed.expand_from.has_value(), pool);
       } else {
-        layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format, rotation, pool);
+        layer.attention = PackGrouped(config, i, FindGrouped(weights, i), format,
+                                      config.TurnsLocally(i) ? local : shared, pool);
       }
     }
     layer.attention_output_norm = pack_norm(AttentionOutputNormName(i));

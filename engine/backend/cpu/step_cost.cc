@@ -131,7 +131,8 @@ void CountPositions(const ModelConfig& config, StepCounter& counter) {
       counter.HoldFloats(positions * config.hidden_size);
       break;
     case PositionEmbedding::kRope:
-      counter.HoldFloats(positions * config.RotaryTableDim());
+      counter.HoldFloats(positions * config.RotaryTableDim() *
+                         (config.rope_local_base_freq > 0 ? 2 : 1));
       break;
     case PositionEmbedding::kNone:
       break;

@@ -51,8 +51,8 @@ void CheckWidths(const ModelConfig& config, int64_t block_positions) {
   }
 }
 
-// Throws LoadError unless every norm is one that the kernels compute.
-void CheckNorms(const ModelConfig& config) {
+// Throws LoadError unless the kernels compute every norm and all scores of the config.
+void CheckLayers(const ModelConfig& config) {
   const auto refuse = [](const char* field, const char* allowed) {
     throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed +
                     "; --device cpu serves it");
@@ -60,6 +60,13 @@ void CheckNorms(const ModelConfig& config) {
   if (!config.norm_inputs) refuse("norm_inputs is false", "true");
   if (config.norm_outputs) refuse("norm_outputs is true", "false");
   if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
+  if (config.attn_logit_softcapping > 0) refuse("attn_logit_softcapping is set", "none");
+  if (config.final_logit_softcapping > 0) refuse("final_logit_softcapping is set", "none");
+  if (config.rope_local_base_freq > 0) refuse("rope_local_base_freq is set", "none");
+  if (config.HasWindows()) {
+    refuse("sliding_window is shorter than the context",
+           "a context up to the window (--max-model-len)");
+  }
 }
 
 // Makes a device the current one of the calling thread.
@@ -158,7 +165,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
-  CheckNorms(config);
+  CheckLayers(config);
   CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;

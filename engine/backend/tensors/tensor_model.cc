@@ -17,6 +17,7 @@
 #include "engine/attention/latent_attention.h"
 #include "engine/base/ceil_div.h"
 #include "engine/decoder/layer_weights.h"
+#include "engine/kv_cache/block_table.h"
 
 namespace triptych {
 namespace {
@@ -84,37 +85,44 @@ at::Tensor AsRows(const at::Tensor& cache) { return cache.transpose(1, 2); }
 struct TensorModel::TensorStep {
   // Sequences that are attended together, padded to the longest and to the most new tokens.
   struct Batch {
-    at::Tensor blocks;  // [sequences, blocks] int64
-    at::Tensor unused;  // [sequences, positions, 1] bool: beyond a sequence's end
+    at::Tensor blocks;  // [groups, sequences, blocks] int64
+    // [groups, sequences, positions, 1] bool: beyond a sequence's end, or in no block
+    at::Tensor unused;
     at::Tensor tokens;  // [sequences, queries] int64; padded with a sequence's last one
     at::Tensor last;    // [sequences, queries] int64: the position of each
   };
 
-  TensorStep(const StepInput& step, int64_t block_positions, at::Device device);
+  TensorStep(const StepInput& step, int64_t block_positions, int64_t groups, at::Device device);
 
   at::Tensor ids;              // [tokens] int64
   at::Tensor positions;        // [tokens] int64, of each token in its sequence
-  at::Tensor blocks;           // [tokens] int64, of each token's row
+  at::Tensor blocks;           // [groups, tokens] int64, of each token's row
   at::Tensor offsets;          // [tokens] int64, of each token's row in its block
   at::Tensor logit_rows;       // [rows] int64
   std::vector<Batch> batches;  // each sequence is in one
   at::Tensor attended;         // [tokens] int64: its index in the concatenated batches
 };
 
-TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positions,
+TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positions, int64_t groups,
                                     at::Device device) {
   std::vector<int64_t> all_positions, row_blocks, row_offsets, first_tokens;
   for (const StepInput::Sequence& sequence : step.sequences) {
     first_tokens.push_back(std::ssize(all_positions));
     for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
       all_positions.push_back(p);
-      row_blocks.push_back(sequence.blocks[p / block_positions]);
       row_offsets.push_back(p % block_positions);
+    }
+  }
+  for (int64_t group = 0; group < groups; ++group) {
+    for (const StepInput::Sequence& sequence : step.sequences) {
+      for (int64_t p = sequence.start; p < sequence.start + sequence.count; ++p) {
+        row_blocks.push_back(sequence.blocks[p / block_positions * groups + group]);
+      }
     }
   }
   ids = ToDevice(step.ids, device);
   positions = ToDevice(all_positions, device);
-  blocks = ToDevice(row_blocks, device);
+  blocks = ToDevice(row_blocks, device).view({groups, -1});
   offsets = ToDevice(row_offsets, device);
   logit_rows = ToDevice(step.logit_rows, device);
 
@@ -130,8 +138,6 @@ TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positio
     std::vector<int64_t> tables, tokens, last, lengths;
     for (const int64_t i : members) {
       const StepInput::Sequence& sequence = step.sequences[i];
-      const int64_t own = BlocksOf(sequence, block_positions);
-      for (int64_t b = 0; b < held; ++b) tables.push_back(sequence.blocks[std::min(b, own - 1)]);
       for (int64_t query = 0; query < queries; ++query) {
         const int64_t token = std::min(query, sequence.count - 1);
         if (token == query) places[first_tokens[i] + token] = places_before + std::ssize(tokens);
@@ -141,10 +147,22 @@ TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positio
       lengths.push_back(sequence.start + sequence.count);
     }
     places_before += std::ssize(tokens);
+    for (int64_t group = 0; group < groups; ++group) {
+      for (const int64_t i : members) {
+        const int64_t own = BlocksOf(step.sequences[i], block_positions);
+        for (int64_t b = 0; b < held; ++b) {
+          tables.push_back(step.sequences[i].blocks[std::min(b, own - 1) * groups + group]);
+        }
+      }
+    }
     const int64_t count = std::ssize(members);
     const at::Tensor columns = at::arange(held * block_positions, positions.options());
-    batches.push_back({.blocks = ToDevice(tables, device).view({count, held}),
-                       .unused = (columns >= ToDevice(lengths, device).unsqueeze(1)).unsqueeze(2),
+    const at::Tensor held_blocks = ToDevice(tables, device).view({groups, count, held});
+    const at::Tensor absent =
+        (held_blocks == BlockTable::kNone).repeat_interleave(block_positions, 2);
+    const at::Tensor beyond = columns >= ToDevice(lengths, device).unsqueeze(1);
+    batches.push_back({.blocks = held_blocks.clamp_min(0),
+                       .unused = absent.logical_or(beyond).unsqueeze(3),
                        .tokens = ToDevice(tokens, device).view({count, queries}),
                        .last = ToDevice(last, device).view({count, queries})});
   }
@@ -154,7 +172,7 @@ TensorModel::TensorStep::TensorStep(const StepInput& step, int64_t block_positio
 TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, ComputeType compute,
                          const BackendOptions& options)
     : frame_(config, weights, compute), info_(MakeInfo(config, options, std::nullopt)) {
-  const Rotary rotary = MakeRotary(config, frame_.device());
+  const LayerRotary rotary = MakeRotary(config, frame_.device());
   const at::TensorOptions rows =
       at::device(frame_.device()).dtype(ToScalarType(options.cache_format));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -162,14 +180,16 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
       const LatentShape shape = LatentShapeOf(config, layer);
       attention_.push_back(std::make_unique<ReducedLatentAttention>(
           shape, Reduce(shape, FindLatent(weights, layer), SmallerForm(shape, config.hidden_size)),
-          rotary));
+          rotary.shared));
     } else {
       attention_.push_back(std::make_unique<GroupedAttention>(
           config.num_attention_heads, config.num_key_value_heads, FindGrouped(weights, layer),
           GroupedOptionsOf(config, layer, rotary)));
     }
+  }
+  for (int64_t slot = 0; slot < info_.geometry.slots(); ++slot) {
     cache_.push_back(
-        at::empty({info_.blocks, CacheRowElements(config, layer), options.block_positions}, rows));
+        at::empty({info_.blocks, CacheRowElements(config, slot), options.block_positions}, rows));
     info_.cache_bytes += static_cast<int64_t>(cache_.back().storage().nbytes());
   }
 }
@@ -187,7 +207,8 @@ std::span<const float> TensorModel::Step(const StepInput& step) {
 at::Tensor TensorModel::Logits(const StepInput& step) {
   CheckStep(step, info_);
   const at::NoGradGuard no_grad;
-  const TensorStep on_device(step, info_.geometry.block_positions, frame_.device());
+  const TensorStep on_device(step, info_.geometry.block_positions, info_.geometry.Groups().count(),
+                             frame_.device());
   const auto attend = [&](int64_t layer, const at::Tensor& normal) {
     const CachedAttention& attention = *attention_[layer];
     WriteRows(attention.Rows(normal, on_device.positions), on_device, layer);
@@ -200,20 +221,23 @@ at::Tensor TensorModel::Logits(const StepInput& step) {
 }
 
 void TensorModel::WriteRows(const at::Tensor& rows, const TensorStep& step, int64_t layer) {
-  at::Tensor& cache = cache_[layer];
-  AsRows(cache).index_put_({step.blocks, step.offsets}, rows.to(cache.scalar_type()));
+  at::Tensor& own = cache(layer);
+  const at::Tensor blocks = step.blocks[info_.geometry.GroupOf(layer)];
+  AsRows(own).index_put_({blocks, step.offsets}, rows.to(own.scalar_type()));
 }
 
 at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int64_t layer) const {
   const kernels::PagedRowLayout layout = attention_[layer]->layout();
+  const int64_t group = info_.geometry.GroupOf(layer), slot = info_.geometry.SlotOf(layer);
   std::vector<at::Tensor> out;  // each [sequences * queries, H * value_width]
   for (const TensorStep::Batch& batch : step.batches) {
     // [sequences, positions, row_width]; unwritten rows may hold any value
-    const at::Tensor context = AsRows(cache_[layer])
-                                   .index_select(0, batch.blocks.flatten())
-                                   .reshape({batch.unused.size(0), batch.unused.size(1), -1})
+    const at::Tensor unused = batch.unused[group];
+    const at::Tensor context = AsRows(cache_[slot])
+                                   .index_select(0, batch.blocks[group].flatten())
+                                   .reshape({unused.size(0), unused.size(1), -1})
                                    .to(q.scalar_type())
-                                   .masked_fill_(batch.unused, 0);
+                                   .masked_fill_(unused, 0);
     const auto heads = [&](int64_t offset, int64_t width) {  // [sequences, positions, G, width]
       return context.narrow(2, offset, layout.groups * width).unflatten(2, {layout.groups, width});
     };
@@ -221,7 +245,7 @@ at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int6
         q.index_select(0, batch.tokens.flatten()).unflatten(0, batch.tokens.sizes());
     out.push_back(AttendPadded(queries, heads(0, layout.key_width),
                                heads(layout.value_offset, layout.value_width),
-                               attention_[layer]->scale(), batch.last)
+                               attention_[layer]->scores(), batch.last)
                       .flatten(0, 1));
   }
   return at::cat(out).index_select(0, step.attended);

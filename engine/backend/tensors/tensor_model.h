@@ -33,8 +33,9 @@ class TensorModel final : public ModelBackend {
   // A step's logits [rows, vocab_size] in float32 or wider, on the device.
   at::Tensor Logits(const StepInput& step);
 
-  // A layer's cache [blocks, row_width, block_positions], to inspect or fill.
-  at::Tensor& cache(int64_t layer) { return cache_.at(layer); }
+  // A layer's cache [blocks, row_width, block_positions], to inspect or fill. Layers of different
+  // groups share it: they have other blocks.
+  at::Tensor& cache(int64_t layer) { return cache_.at(info_.geometry.SlotOf(layer)); }
 
  private:
   // A StepInput as tensors on the device.
@@ -49,7 +50,7 @@ class TensorModel final : public ModelBackend {
   DecoderFrame frame_;
   std::vector<std::unique_ptr<const CachedAttention>> attention_;  // of each layer
   BackendInfo info_;
-  std::vector<at::Tensor> cache_;  // of each layer
+  std::vector<at::Tensor> cache_;  // of each slot of CacheGeometry
   at::Tensor logits_;              // of the last step, in host memory
 };
 

@@ -42,6 +42,11 @@ void WriteAttention(const ModelConfig& config, OrderedJson& json) {
     json["attention_score_factor"] = config.attention_score_factor;
   }
   if (config.scale_attn_by_inverse_layer_idx) json["scale_attn_by_inverse_layer_idx"] = true;
+  if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+  for (const LayerType type : config.layer_types) json["layer_types"].push_back(Name(type));
+  if (config.attn_logit_softcapping > 0) {
+    json["attn_logit_softcapping"] = config.attn_logit_softcapping;
+  }
 }
 
 void WritePositions(const ModelConfig& config, OrderedJson& json) {
@@ -52,6 +57,7 @@ void WritePositions(const ModelConfig& config, OrderedJson& json) {
   if (config.rope_attention_factor != 1) {
     json["rope_attention_factor"] = config.rope_attention_factor;
   }
+  if (config.rope_local_base_freq > 0) json["rope_local_base_freq"] = config.rope_local_base_freq;
   json["rope_interleave"] = config.rope_interleave;
   if (config.rotary_dim > 0) json["rotary_dim"] = config.rotary_dim;
   if (!config.no_rope_layers.empty()) json["no_rope_layers"] = config.no_rope_layers;
@@ -147,6 +153,9 @@ std::string ToJson(const ModelConfig& config) {
   if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
   if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;
   if (config.logit_multiplier != 1) json["logit_multiplier"] = config.logit_multiplier;
+  if (config.final_logit_softcapping > 0) {
+    json["final_logit_softcapping"] = config.final_logit_softcapping;
+  }
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["torch_dtype"] = Name(config.torch_dtype);
   if (config.quantization) {

@@ -25,7 +25,7 @@ inline constexpr const char* kConfigFile = "config.json";
 struct PublishedConfig {
   ModelConfig config;
   const Family* family;  // never null
-  // Origin of the context: a field's name; kWindowOrigin; or words that name the fields.
+  // Origin of the context: a field's name, or words that name the fields.
   std::string context_origin = {};
   std::optional<PublishedQuantization> quantization = {};
 };

@@ -21,6 +21,8 @@ constexpr Family kFamilies[] = {
     {"gemma", ParseGemmaConfig, GemmaTensors, kLlamaNames, true},
     {"glm4_moe_lite", ParseDeepseekV3Config, LatentTensors, kDeepseekNames, true},
     {"gpt2", ParseGpt2Config, Gpt2Tensors, kGpt2Names},
+    {"gemma2", ParseGemma2Config, Gemma2Tensors, kGemma2Names, true},
+    {"gemma3_text", ParseGemma3TextConfig, Gemma2Tensors, kGemma2Names, true},
     {"granite", ParseGraniteConfig, LlamaTensors, kGraniteNames, true},
     {"granitemoe", ParseGraniteMoeConfig, GraniteMoeTensors, kGraniteMoeNames, true},
     {"kimi_k2", ParseDeepseekV3Config, LatentTensors, kDeepseekNames, true},

@@ -17,9 +17,6 @@
 
 namespace triptych::checkpoint {
 
-// JsonFields::context_origin of a context that is the model's sliding window.
-inline constexpr const char* kWindowOrigin = "its sliding window";
-
 // The places of a model's tensors in its published files.
 struct TensorMap {
   // By the names of ExpectedTensors. Tensors that are not in the map have these names already.

@@ -1,15 +1,13 @@
 #include "engine/checkpoint/config/grouped_fields.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
+#include "engine/base/names.h"
 #include "engine/checkpoint/config/published_fields.h"
 
 namespace triptych::checkpoint {
-namespace {
-
-constexpr Range<int64_t> kWindow{2, kNoWindow};
-
-}  // namespace
 
 void RequireFields(const JsonFields& fields, std::initializer_list<const char*> required) {
   for (const char* field : required) {
@@ -62,37 +60,75 @@ void TakeHead(JsonFields& fields, bool tied, ModelConfig& config) {
   TakeDtype(fields, config);
 }
 
-std::optional<bool> TakeLayerTypes(JsonFields& fields) {
-  const Json types = fields.Take("layer_types", Json::array());
-  const auto is_known = [](const Json& type) {
-    return type == "full_attention" || type == "sliding_attention";
-  };
-  if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_known)) {
-    fields.RefuseValue("layer_types", types,
-                       "supported: a list of \"full_attention\" and \"sliding_attention\"");
+std::vector<LayerType> TakeLayerTypes(JsonFields& fields, const ModelConfig& config) {
+  constexpr const char* kField = "layer_types";
+  if (!fields.Has(kField)) return {};
+  const Json given = fields.List(kField);
+  std::vector<LayerType> types;
+  for (const Json& name : given) {
+    const auto& known = Names<LayerType>();
+    const auto found = name.is_string() ? known.find(name.get<std::string>()) : known.end();
+    if (found == known.end()) {
+      fields.RefuseValue(kField, given,
+                         "supported: a list of \"full_attention\" and \"sliding_attention\"");
+    }
+    types.push_back(found->second);
   }
-  if (types.empty()) return std::nullopt;
-  return std::find(types.begin(), types.end(), "sliding_attention") != types.end();
+  if (!types.empty() && std::ssize(types) != config.num_hidden_layers) {
+    fields.RefuseValue(kField, given,
+                       "allowed: a list of " + fields.NameOf("num_hidden_layers") + " = " +
+                           std::to_string(config.num_hidden_layers));
+  }
+  return types;
 }
 
-int64_t DefaultWindow(const JsonFields& fields) {
-  return fields.Has("sliding_window") ? kNoWindow : 4096;
+std::vector<LayerType> SlidingExceptEvery(int64_t pattern, const ModelConfig& config) {
+  std::vector<LayerType> types;
+  for (int64_t layer = 1; layer <= config.num_hidden_layers; ++layer) {
+    types.push_back(layer % pattern == 0 ? LayerType::kFull : LayerType::kSliding);
+  }
+  return types;
 }
 
-void TakeWindow(JsonFields& fields, int64_t default_window, ModelConfig& config) {
-  LimitToWindow(fields.Int("sliding_window", kWindow, default_window), fields, config);
+double DefaultOf(const JsonFields& fields, const char* field, double absent) {
+  return fields.Has(field) ? 0 : absent;
 }
 
-void TakeUsedWindow(JsonFields& fields, int64_t default_window, bool some, ModelConfig& config) {
+int64_t TakeWindow(JsonFields& fields, int64_t default_window) {
+  if (!fields.Has("sliding_window")) return default_window;
+  return fields.Int("sliding_window", {1, config_limits::kOptionalWindow.high});
+}
+
+void SetWindow(int64_t window, std::vector<LayerType> types, ModelConfig& config) {
+  const auto slides = [](LayerType type) { return type == LayerType::kSliding; };
+  if (window == 0) return;
+  if (!types.empty() && std::none_of(types.begin(), types.end(), slides)) return;
+  config.sliding_window = window;
+  if (std::all_of(types.begin(), types.end(), slides)) types.clear();
+  config.layer_types = std::move(types);
+}
+
+void TakeUsedWindow(JsonFields& fields, int64_t default_window, std::vector<LayerType> types,
+                    ModelConfig& config) {
   const bool uses = fields.Bool("use_sliding_window", false);
-  some = TakeLayerTypes(fields).value_or(some);
-  const int64_t window = fields.Int("sliding_window", kWindow, default_window);
-  if (uses && some) LimitToWindow(window, fields, config);
+  if (std::vector<LayerType> named = TakeLayerTypes(fields, config); !named.empty()) {
+    types = std::move(named);
+  }
+  const int64_t window = TakeWindow(fields, default_window);
+  if (uses) SetWindow(window, std::move(types), config);
 }
 
 void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config) {
   const int64_t from = fields.Int("max_window_layers", {0, 1 << 20}, 28);
-  TakeUsedWindow(fields, default_window, from < config.num_hidden_layers, config);
+  std::vector<LayerType> types;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    types.push_back(layer < from ? LayerType::kFull : LayerType::kSliding);
+  }
+  TakeUsedWindow(fields, default_window, std::move(types), config);
+}
+
+double TakeSoftcap(JsonFields& fields, const char* field, double default_cap) {
+  return fields.Has(field) ? fields.Number(field, config_limits::kFactor) : default_cap;
 }
 
 }  // namespace triptych::checkpoint

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
+#include <vector>
 
 #include "engine/checkpoint/config/json_fields.h"
 #include "engine/model/config.h"
@@ -13,8 +13,6 @@
 namespace triptych::checkpoint {
 
 // All functions throw LoadError.
-
-inline constexpr int64_t kNoWindow = config_limits::kPositions.high;
 
 // Refuses a config without these fields, whose defaults differ between a family's publishers.
 void RequireFields(const JsonFields& fields, std::initializer_list<const char*> required);
@@ -38,21 +36,33 @@ void TakeSwiglu(JsonFields& fields, ModelConfig& config);
 // Takes tie_word_embeddings, by default `tied`, and the dtype.
 void TakeHead(JsonFields& fields, bool tied, ModelConfig& config);
 
-// Takes layer_types. Whether it gives some layer a window; none if it is absent or empty.
-std::optional<bool> TakeLayerTypes(JsonFields& fields);
+// Takes layer_types: empty, or one for each layer. REQUIRES: the config has num_hidden_layers.
+std::vector<LayerType> TakeLayerTypes(JsonFields& fields, const ModelConfig& config);
 
-// The window of a family that has one unless sliding_window is null. Call before nulls are dropped.
-int64_t DefaultWindow(const JsonFields& fields);
+// The types of layers of which every `pattern`-th is full and the others slide.
+std::vector<LayerType> SlidingExceptEvery(int64_t pattern, const ModelConfig& config);
 
-// Takes sliding_window, the window of all layers, and limits the context to it.
-void TakeWindow(JsonFields& fields, int64_t default_window, ModelConfig& config);
+// The value of a field that is `absent` unless it is there: 0 for null. Call before nulls are
+// dropped.
+double DefaultOf(const JsonFields& fields, const char* field, double absent);
 
-// With use_sliding_window, some layers have a window: those that layer_types names. Without
-// layer_types, `some` says whether there are any.
-void TakeUsedWindow(JsonFields& fields, int64_t default_window, bool some, ModelConfig& config);
+// Takes sliding_window, by default `default_window`; 0: there is none.
+int64_t TakeWindow(JsonFields& fields, int64_t default_window);
 
-// The same for Qwen's models: without layer_types, the layers from max_window_layers on have it.
+// Gives the layers that slide a window; none if the window is 0 or no layer slides. `types`: empty
+// if all slide.
+void SetWindow(int64_t window, std::vector<LayerType> types, ModelConfig& config);
+
+// With use_sliding_window, takes the windows of the layers that slide by layer_types, or by `types`
+// without it.
+void TakeUsedWindow(JsonFields& fields, int64_t default_window, std::vector<LayerType> types,
+                    ModelConfig& config);
+
+// The same for Qwen's models: without layer_types, the layers from max_window_layers on slide.
 void TakeLayerWindows(JsonFields& fields, int64_t default_window, ModelConfig& config);
+
+// Takes a soft-cap, by default `default_cap`; 0: there is none.
+double TakeSoftcap(JsonFields& fields, const char* field, double default_cap);
 
 }  // namespace triptych::checkpoint
 

@@ -62,7 +62,7 @@ ModelConfig ParseStarcoder2Config(JsonFields& fields) {
                             "scale_attention_softmax_in_fp32", "scale_attn_weights"}) {
     fields.Ignore(field);  // not read
   }
-  TakeWindow(fields, kNoWindow, config);
+  SetWindow(TakeWindow(fields, /*default_window=*/0), {}, config);
   TakeHead(fields, /*tied=*/true, config);
   return config;
 }

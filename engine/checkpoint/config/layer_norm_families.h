@@ -23,7 +23,7 @@ inline constexpr FieldName kStarcoder2Names[] = {
     {"rope_attention_factor", "rope_attention_factor (from rope_scaling)"},
     {"rope_factors", "rope_factors (from rope_scaling)"}};
 
-// The functions of Family. A window is served up to its length.
+// The functions of Family.
 ModelConfig ParseCohereConfig(JsonFields& fields);
 ModelConfig ParseStableLmConfig(JsonFields& fields);
 ModelConfig ParseStarcoder2Config(JsonFields& fields);

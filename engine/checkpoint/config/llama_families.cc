@@ -34,17 +34,17 @@ ModelConfig ParseLlamaConfig(JsonFields& fields) {
 
 ModelConfig ParseMistralConfig(JsonFields& fields) {
   RequireFields(fields, {"num_key_value_heads"});
-  const int64_t default_window = DefaultWindow(fields);
+  const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
   ModelConfig config = TakeLlamaCommon(fields);
   for (const char* field : {"attention_bias", "mlp_bias"}) fields.Ignore(field);  // no biases ever
-  TakeLayerTypes(fields);
-  TakeWindow(fields, default_window, config);
+  TakeLayerTypes(fields, config);  // not read: a window is every layer's
+  SetWindow(TakeWindow(fields, default_window), {}, config);
   return config;
 }
 
 ModelConfig ParseQwen2Config(JsonFields& fields) {
   RequireFields(fields, {"num_key_value_heads"});
-  const int64_t default_window = DefaultWindow(fields);
+  const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
   ModelConfig config = TakeLlamaCommon(fields);
   config.attention_bias = true;
   config.attention_output_bias = false;
@@ -56,7 +56,7 @@ ModelConfig ParseQwen2Config(JsonFields& fields) {
 
 ModelConfig ParseQwen3Config(JsonFields& fields) {
   RequireFields(fields, {"num_key_value_heads", "head_dim"});
-  const int64_t default_window = DefaultWindow(fields);
+  const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
   ModelConfig config = TakeLlamaCommon(fields);
   config.qk_norm = true;
   config.attention_bias = fields.Bool("attention_bias", false);

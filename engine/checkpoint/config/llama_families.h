@@ -14,7 +14,7 @@ inline constexpr FieldName kLlamaNames[] = {
     {"rope_attention_factor", "rope_attention_factor (from rope_scaling)"},
     {"rope_factors", "rope_factors (from rope_scaling)"}};
 
-// The functions of Family. A window is served up to its length.
+// The functions of Family.
 ModelConfig ParseLlamaConfig(JsonFields& fields);
 ModelConfig ParseMistralConfig(JsonFields& fields);
 ModelConfig ParseQwen2Config(JsonFields& fields);

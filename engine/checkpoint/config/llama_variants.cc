@@ -1,6 +1,5 @@
 #include "engine/checkpoint/config/llama_variants.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -30,13 +29,11 @@ std::vector<std::string> NormNames(const ModelConfig& config) {
   return names;
 }
 
-}  // namespace
-
-// Gemma multiplies embeddings by sqrt(hidden_size), as a number of the weights' dtype.
-ModelConfig ParseGemmaConfig(JsonFields& fields) {
+// The fields of all of Gemma's models except rotation. They multiply embeddings by
+// sqrt(hidden_size), as a number of the weights' dtype.
+ModelConfig TakeGemmaCommon(JsonFields& fields) {
   RequireFields(fields, {"num_key_value_heads", "head_dim"});
   ModelConfig config = TakeGroupedSizes(fields);
-  TakeRope(fields, config);
   TakeRmsNorm(fields, config);
   config.mlp = MlpKind::kGeglu;
   config.hidden_act = HiddenAct::kGelu;
@@ -53,6 +50,70 @@ ModelConfig ParseGemmaConfig(JsonFields& fields) {
   config.embedding_multiplier = config.torch_dtype == TensorFormat::kBFloat16
                                     ? FromBFloat16(ToBFloat16(static_cast<float>(scale)))
                                     : scale;
+  return config;
+}
+
+// The fields that Gemma 2 has besides Gemma's.
+void TakeGemma2Attention(JsonFields& fields, double attention_cap, double logit_cap,
+                         ModelConfig& config) {
+  config.norm_outputs = true;
+  const double scaled = fields.Number("query_pre_attn_scalar", config_limits::kFactor, 256.0);
+  config.attention_score_factor = std::sqrt(static_cast<double>(config.head_dim) / scaled);
+  config.attn_logit_softcapping = TakeSoftcap(fields, "attn_logit_softcapping", attention_cap);
+  config.final_logit_softcapping = TakeSoftcap(fields, "final_logit_softcapping", logit_cap);
+  fields.Ignore("cache_implementation");
+  fields.Ignore("sliding_window_size");  // an older name, next to sliding_window
+}
+
+// The names of Gemma 2's norms in Triptych and in its files, after a layer's prefix.
+constexpr std::pair<const char*, const char*> kGemma2Norms[] = {
+    {"input_layernorm", "input_layernorm"},
+    {"post_self_attn_layernorm", "post_attention_layernorm"},
+    {"post_attention_layernorm", "pre_feedforward_layernorm"},
+    {"post_mlp_layernorm", "post_feedforward_layernorm"}};
+
+}  // namespace
+
+ModelConfig ParseGemmaConfig(JsonFields& fields) {
+  ModelConfig config = TakeGemmaCommon(fields);
+  TakeRope(fields, config);
+  return config;
+}
+
+ModelConfig ParseGemma2Config(JsonFields& fields) {
+  const double attention_cap = DefaultOf(fields, "attn_logit_softcapping", 50);
+  const double logit_cap = DefaultOf(fields, "final_logit_softcapping", 30);
+  const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
+  ModelConfig config = TakeGemmaCommon(fields);
+  TakeRope(fields, config);
+  TakeGemma2Attention(fields, attention_cap, logit_cap, config);
+  std::vector<LayerType> types = TakeLayerTypes(fields, config);
+  if (types.empty()) types = SlidingExceptEvery(2, config);
+  SetWindow(TakeWindow(fields, default_window), std::move(types), config);
+  return config;
+}
+
+ModelConfig ParseGemma3TextConfig(JsonFields& fields) {
+  const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
+  ModelConfig config = TakeGemmaCommon(fields);
+  RequireRopeTheta(fields);
+  const int64_t context = config.max_position_embeddings;
+  TakeRope(fields, config);
+  if (config.max_position_embeddings > context) {  // which is the extended context already
+    config.max_position_embeddings = context;
+    fields.SetContextOrigin("");
+  }
+  TakeGemma2Attention(fields, /*attention_cap=*/0, /*logit_cap=*/0, config);
+  config.qk_norm = true;
+  const int64_t pattern = fields.Int("sliding_window_pattern", kInterval, 6);
+  fields.Ignore("_sliding_window_pattern");  // the same in files with layer_types
+  std::vector<LayerType> types = TakeLayerTypes(fields, config);
+  if (types.empty()) types = SlidingExceptEvery(pattern, config);
+  const double local = fields.Number("rope_local_base_freq", config_limits::kRopeTheta, 10000.0);
+  // Layers that slide turn locally even if their window is unbounded.
+  const int64_t window = TakeWindow(fields, default_window);
+  SetWindow(window == 0 ? config_limits::kOptionalWindow.high : window, std::move(types), config);
+  if (config.sliding_window > 0) config.rope_local_base_freq = local;
   return config;
 }
 
@@ -103,7 +164,7 @@ ModelConfig ParsePhi3Config(JsonFields& fields) {
   for (const char* field : {"embd_pdrop", "original_max_position_embeddings", "resid_pdrop"}) {
     fields.Ignore(field);  // the second is only of longrope, which has taken it
   }
-  TakeWindow(fields, kNoWindow, config);
+  SetWindow(TakeWindow(fields, /*default_window=*/0), {}, config);
   TakeHead(fields, /*tied=*/false, config);
   return config;
 }
@@ -129,9 +190,11 @@ ModelConfig ParseSmolLm3Config(JsonFields& fields) {
   config.attention_bias = fields.Bool("attention_bias", false);
   config.mlp_bias = fields.Bool("mlp_bias", false);
   fields.Ignore("max_window_layers");  // not read
-  const std::vector<int64_t>& rotates = config.no_rope_layers;
-  const bool some = std::find(rotates.begin(), rotates.end(), 0) != rotates.end();
-  TakeUsedWindow(fields, kNoWindow, some, config);  // of the layers that do not rotate
+  std::vector<LayerType> types;        // layers that do not rotate slide
+  for (const int64_t rotates : config.no_rope_layers) {
+    types.push_back(rotates != 0 ? LayerType::kFull : LayerType::kSliding);
+  }
+  TakeUsedWindow(fields, /*default_window=*/0, std::move(types), config);
   TakeHead(fields, /*tied=*/true, config);
   return config;
 }
@@ -141,6 +204,23 @@ TensorMap GemmaTensors(const ModelConfig& config, const TensorSource&) {
   for (const std::string& norm : NormNames(config)) {
     const std::string weight = norm + ".weight";
     map.origins.emplace(weight, TensorOrigin{.tensor = weight, .plus_one = true});
+  }
+  return map;
+}
+
+TensorMap Gemma2Tensors(const ModelConfig& config, const TensorSource&) {
+  TensorMap map{.origins = {}, .left_out = TensorsBeside(config)};
+  const auto add = [&](const std::string& to, const std::string& from) {
+    map.origins.emplace(to + ".weight", TensorOrigin{.tensor = from + ".weight", .plus_one = true});
+  };
+  add("model.norm", "model.norm");
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string prefix = LayerPrefix(layer);
+    for (const auto& [to, from] : kGemma2Norms) add(prefix + to, prefix + from);
+    if (!config.qk_norm) continue;
+    for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"}) {
+      add(prefix + norm, prefix + norm);
+    }
   }
   return map;
 }

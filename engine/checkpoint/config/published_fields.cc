@@ -123,12 +123,6 @@ void TakeDtype(JsonFields& fields, ModelConfig& config) {
   }
 }
 
-void LimitToWindow(int64_t window, JsonFields& fields, ModelConfig& config) {
-  if (window >= config.max_position_embeddings) return;
-  config.max_position_embeddings = window;
-  fields.SetContextOrigin(kWindowOrigin);
-}
-
 std::vector<std::string> TensorsBeside(const ModelConfig& config) {
   std::vector<std::string> names;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {

@@ -29,9 +29,6 @@ void TakeHeadDim(JsonFields& fields, ModelConfig& config);
 // both are absent.
 void TakeDtype(JsonFields& fields, ModelConfig& config);
 
-// Limits the context to a sliding window: up to its length the window changes nothing.
-void LimitToWindow(int64_t window, JsonFields& fields, ModelConfig& config);
-
 // Names of tensors that files hold besides a model's own: tables of frequencies, and the second
 // copy of a tied head.
 std::vector<std::string> TensorsBeside(const ModelConfig& config);

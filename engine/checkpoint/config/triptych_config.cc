@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/config/grouped_fields.h"
 #include "engine/checkpoint/config/published_fields.h"
 #include "engine/model/validate_config.h"
 
@@ -63,6 +64,9 @@ void TakeAttention(JsonFields& fields, ModelConfig& config) {
   config.attention_score_factor =
       fields.Number("attention_score_factor", config_limits::kFactor, 1.0);
   config.scale_attn_by_inverse_layer_idx = fields.Bool("scale_attn_by_inverse_layer_idx", false);
+  config.sliding_window = fields.Int("sliding_window", config_limits::kOptionalWindow, 0);
+  config.layer_types = TakeLayerTypes(fields, config);
+  config.attn_logit_softcapping = TakeSoftcap(fields, "attn_logit_softcapping", 0);
   TakeLatents(fields, config);
 }
 
@@ -80,7 +84,7 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   if (config.position_embedding != PositionEmbedding::kRope) {
     RefuseFields(fields,
                  {"rope_theta", "rope_interleave", "rope_factors", "rope_attention_factor",
-                  "rotary_dim", "no_rope_layers"},
+                  "rope_local_base_freq", "rotary_dim", "no_rope_layers"},
                  "allowed only with position_embedding \"rope\"");
     return;
   }
@@ -88,6 +92,9 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
   config.rope_interleave = fields.Bool("rope_interleave", true);
   config.rope_attention_factor =
       fields.Number("rope_attention_factor", config_limits::kFactor, 1.0);
+  if (fields.Has("rope_local_base_freq")) {
+    config.rope_local_base_freq = fields.Number("rope_local_base_freq", config_limits::kRopeTheta);
+  }
   if (fields.Has("rope_factors")) config.rope_factors = fields.Numbers("rope_factors");
   config.rotary_dim = fields.Int("rotary_dim", config_limits::kOptionalWidth, 0);
   TakeNoRopeLayers(fields, config);
@@ -186,6 +193,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   }
   config.embedding_multiplier = fields.Number("embedding_multiplier", config_limits::kFactor, 1.0);
   config.logit_multiplier = fields.Number("logit_multiplier", config_limits::kFactor, 1.0);
+  config.final_logit_softcapping = TakeSoftcap(fields, "final_logit_softcapping", 0);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   config.torch_dtype = fields.Choice<TensorFormat>("torch_dtype");
   TakeQuantization(fields, config);

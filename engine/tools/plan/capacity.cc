@@ -116,7 +116,9 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
   plan.cache_bytes = backend.kv_cache_bytes = memory - rest;
   plan.info = MakeInfo(config, backend, expand_from);
   plan.info.cache_bytes = plan.info.blocks * block_bytes;
-  plan.sequences = plan.info.blocks / CeilDiv(context, backend.block_positions);
+  // Decoding sequences: windows hold no more than a block besides their positions.
+  plan.sequences = plan.info.blocks / plan.info.geometry.Groups().MostBlocks(
+                                          context, /*chunk=*/1, backend.block_positions);
   return plan;
 }
 
@@ -130,10 +132,18 @@ double AttentionFlops(const KindPlan& plan, const kernels::Limits& limits) {
   return 0;
 }
 
+double AttendedPositions(const KindPlan& plan, double context) {
+  const LayerGroups groups = plan.info.geometry.Groups();
+  const auto full = static_cast<double>(groups.full);
+  const auto windowed = static_cast<double>(groups.windowed);
+  return (full * context + windowed * std::min(context, static_cast<double>(groups.window))) /
+         (full + windowed);
+}
+
 double StepSeconds(const KindPlan& plan, const kernels::Limits& limits, int64_t batch,
                    double context) {
   return ProductSeconds(plan, limits, batch) +
-         CoreSeconds(plan, limits, static_cast<double>(batch) * context);
+         CoreSeconds(plan, limits, static_cast<double>(batch) * AttendedPositions(plan, context));
 }
 
 Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const kernels::Limits& limits,
@@ -141,11 +151,22 @@ Crossover FindCrossover(const KindPlan& a, const KindPlan& b, const kernels::Lim
   const auto gain = [&](double positions) {
     return StepSeconds(b, limits, batch, positions) - StepSeconds(a, limits, batch, positions);
   };
-  const double first = gain(1), last = gain(static_cast<double>(context));
-  Crossover crossover{.at_first = first > 0};
-  // The time of a step is linear in the positions.
-  if ((first > 0) != (last > 0)) {
-    crossover.positions = 1 + first / (first - last) * static_cast<double>(context - 1);
+  // The time of a step is linear in the positions up to a window, and from there on.
+  std::vector<double> ends = {static_cast<double>(context)};
+  for (const KindPlan* plan : {&a, &b}) {
+    const auto window = static_cast<double>(plan->info.geometry.window);
+    if (window > 1 && window < static_cast<double>(context)) ends.push_back(window);
+  }
+  std::sort(ends.begin(), ends.end());
+  Crossover crossover{.at_first = gain(1) > 0};
+  double begin = 1;
+  for (const double end : ends) {
+    const double first = gain(begin), last = gain(end);
+    if ((first > 0) != (last > 0)) {
+      crossover.positions = begin + first / (first - last) * (end - begin);
+      break;
+    }
+    begin = end;
   }
   return crossover;
 }

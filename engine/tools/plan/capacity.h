@@ -45,6 +45,10 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
 // Peak FLOP/s of a plan's attention: float32 on the CPU, bfloat16 on a GPU.
 double AttentionFlops(const KindPlan& plan, const kernels::Limits& limits);
 
+// Mean over the layers of the positions that a query attends, itself included, at the end of
+// `context` positions.
+double AttendedPositions(const KindPlan& plan, double context);
+
 // The least seconds of a decode step of `batch` sequences with `context` positions each. Products
 // take the longer of reading their weights and of their FLOP at the peak. Attention then takes the
 // longer of reading the rows of all sequences and of its FLOP at AttentionFlops.

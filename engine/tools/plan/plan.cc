@@ -143,15 +143,16 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("weights read per step",
              [](const KindPlan& p) { return FormatBytes(p.cost.read_bytes); });
   report.Add("cache read per token", [&](const KindPlan& p) {
-    const double bytes =
-        static_cast<double>(context) * static_cast<double>(p.info.geometry.BytesPerPosition());
+    const double bytes = AttendedPositions(p, static_cast<double>(context)) *
+                         static_cast<double>(p.info.geometry.BytesPerPosition());
     return FormatBytes(static_cast<int64_t>(std::min(bytes, 0x1p62)));
   });
   report.Add("products per token", [](const KindPlan& p) {
     return FormatFlops(static_cast<double>(p.cost.product_flops));
   });
   report.Add("attention per token", [&](const KindPlan& p) {
-    return FormatFlops(static_cast<double>(context) * static_cast<double>(p.cost.core_flops));
+    return FormatFlops(AttendedPositions(p, static_cast<double>(context)) *
+                       static_cast<double>(p.cost.core_flops));
   });
   report.Add("attention is bound by",
              [&](const KindPlan& p) { return BoundOf(p, machine.limits); });

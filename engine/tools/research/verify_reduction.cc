@@ -89,7 +89,7 @@ Results Reduced(const LatentProblem& p, ReducedForm form) {
       LatentAttention(p.shape, WithoutOutput(p)).Reduced(form).Dense(p.x, p.y, /*causal=*/false);
   const at::Tensor q = attention.Queries(p.x, {});               // [B, L1, H, r]
   const at::Tensor rows = attention.Rows(p.y, {}).unsqueeze(1);  // [B, 1, L2, r]
-  results.scores = at::matmul(q.transpose(1, 2), rows.transpose(2, 3)) * attention.scale();
+  results.scores = at::matmul(q.transpose(1, 2), rows.transpose(2, 3)) * attention.scores().scale;
   return results;
 }
 

@@ -20,10 +20,9 @@ Error PromptTooLong(const std::string& field, const std::string& length, bool be
   // Clients search for OpenAI's words, "this model's maximum context length is".
   return ContextLengthExceeded(
       field, fmt::format("is {} tokens{}; allowed: at most {}, as this model's maximum context "
-                         "length is {} tokens{}{}",
+                         "length is {} tokens{}",
                          length, begin_token ? " with the begin token" : "",
                          MostPromptTokens(model, generates), model.config.max_position_embeddings,
-                         model.window_is_context ? " (its sliding window)" : "",
                          generates ? ", with a new token" : ""));
 }
 

@@ -329,8 +329,8 @@ TEST(ModelConfigTest, RefusesMissingFields) {
 }
 
 TEST(ModelConfigTest, RefusesUnknownFields) {
-  EXPECT_THAT(Refusal(With(Mha(), {{"sliding_window", 4096}}).dump()),
-              AllOf(HasSubstr("dir/config.json: sliding_window"), HasSubstr("4096")));
+  EXPECT_THAT(Refusal(With(Mha(), {{"window_size", 4096}}).dump()),
+              AllOf(HasSubstr("dir/config.json: window_size"), HasSubstr("4096")));
 }
 
 TEST(ModelConfigTest, RefusesWhatIsNotAJsonObject) {

@@ -70,18 +70,53 @@ TEST(FamiliesTest, Llama) {
   EXPECT_EQ(stretched.max_position_embeddings, 131072);
 }
 
-TEST(FamiliesTest, MistralIsServedUpToItsWindow) {
-  EXPECT_EQ(Parse(Mistral()).max_position_embeddings, 4096);
-  EXPECT_EQ(Parse(With(Mistral(), {{"sliding_window", nullptr}})).max_position_embeddings, 32768);
-  EXPECT_EQ(Parse(Without(Mistral(), {"sliding_window"})).max_position_embeddings, 4096);
+TEST(FamiliesTest, MistralsWindowIsEveryLayers) {
+  const ModelConfig config = Parse(Mistral());
+  EXPECT_EQ(config.max_position_embeddings, 32768);
+  EXPECT_EQ(config.sliding_window, 4096);
+  EXPECT_THAT(config.layer_types, IsEmpty());
+  EXPECT_EQ(config.Window(0), 4096);
+  EXPECT_EQ(Parse(With(Mistral(), {{"sliding_window", nullptr}})).sliding_window, 0);
+  EXPECT_EQ(Parse(Without(Mistral(), {"sliding_window"})).sliding_window, 4096);
+  // As long as the context: no window.
+  EXPECT_FALSE(Parse(With(Mistral(), {{"sliding_window", 32768}})).HasWindows());
   // transformers' Llama has none, whatever its config says.
-  EXPECT_EQ(Parse(With(SmolLm2(), {{"sliding_window", 16}})).max_position_embeddings, 8192);
-  const auto is_context = [](const Json& config) {
-    return ParsePublishedConfig(JsonFields(config, "config.json")).context_origin == kWindowOrigin;
-  };
-  EXPECT_TRUE(is_context(Mistral()));
-  EXPECT_FALSE(is_context(With(Mistral(), {{"sliding_window", 32768}})));
-  EXPECT_FALSE(is_context(With(SmolLm2(), {{"sliding_window", 16}})));
+  EXPECT_EQ(Parse(With(SmolLm2(), {{"sliding_window", 16}})).sliding_window, 0);
+}
+
+// Windows that mean nothing, with one message each.
+TEST(FamiliesTest, HostileWindowsAndCapsAreRefused) {
+  for (const Json& window : {Json(0), Json(-1), Json(1e300), Json("4"), Json(2.5), Json{1, 2}}) {
+    for (const Json& config : {Mistral(), Starcoder2(), Phi3Mini(), Qwen25(), published::Gemma2(),
+                               published::Gemma3()}) {
+      EXPECT_THAT(Refusal(With(config, {{"sliding_window", window}})),
+                  AllOf(HasSubstr("sliding_window is "), HasSubstr("allowed: ")));
+    }
+  }
+  for (const char* field :
+       {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}) {
+    for (const Json& value : {Json(0), Json(-50.0), Json(1e300), Json("50"), Json::array()}) {
+      EXPECT_THAT(Refusal(With(published::Gemma2(), {{field, value}})),
+                  AllOf(HasSubstr(std::string(field) + " is "), HasSubstr("allowed: ")));
+    }
+  }
+  for (const Json& theta : {Json(0), Json(-1), Json("10000")}) {
+    EXPECT_THAT(Refusal(With(published::Gemma3(), {{"rope_local_base_freq", theta}})),
+                HasSubstr("rope_local_base_freq is "));
+  }
+  for (const Json& pattern : {Json(0), Json(-6), Json(1.5)}) {
+    EXPECT_THAT(Refusal(With(published::Gemma3(), {{"sliding_window_pattern", pattern}})),
+                HasSubstr("sliding_window_pattern is "));
+  }
+  const std::vector<std::string> short_list(25, "sliding_attention");
+  for (const Json& config : {published::Gemma2(), published::Gemma3(), Qwen25(), Mistral()}) {
+    EXPECT_THAT(Refusal(With(config, {{"layer_types", short_list}})),
+                AllOf(HasSubstr("layer_types is "), HasSubstr("num_hidden_layers = ")));
+    EXPECT_THAT(Refusal(With(config, {{"layer_types", {"chunked_attention"}}})),
+                HasSubstr("supported: a list of \"full_attention\" and \"sliding_attention\""));
+    EXPECT_THAT(Refusal(With(config, {{"layer_types", "full_attention"}})),
+                HasSubstr("layer_types is "));
+  }
 }
 
 TEST(FamiliesTest, Qwen) {
@@ -95,18 +130,27 @@ TEST(FamiliesTest, Qwen) {
   EXPECT_TRUE(three.qk_norm);
   EXPECT_EQ(three.head_dim, 128);
   // Windows of the layers from max_window_layers on, or of those that layer_types names.
-  const Json windows = {{"use_sliding_window", true}, {"sliding_window", 1024}};
-  EXPECT_EQ(Parse(With(Qwen25(), windows)).max_position_embeddings, 32768);
-  Json some = With(With(Qwen25(), windows), {{"max_window_layers", 12}});
-  EXPECT_EQ(Parse(some).max_position_embeddings, 1024);
+  const auto windows = [](const Json& config) {
+    const ModelConfig parsed = Parse(config);
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < parsed.num_hidden_layers; ++layer) {
+      if (parsed.Window(layer) == parsed.sliding_window) layers.push_back(layer);
+    }
+    return layers;
+  };
+  const Json used = {{"use_sliding_window", true}, {"sliding_window", 1024}};
+  EXPECT_THAT(windows(With(Qwen25(), used)), IsEmpty());  // max_window_layers is 24 or more
+  Json some = With(With(Qwen25(), used), {{"max_window_layers", 21}});
+  EXPECT_EQ(windows(some), (std::vector<int64_t>{21, 22, 23}));
+  EXPECT_EQ(Parse(some).max_position_embeddings, 32768);
   some["layer_types"] = std::vector<std::string>(24, "full_attention");
-  EXPECT_EQ(Parse(some).max_position_embeddings, 32768);
+  EXPECT_THAT(windows(some), IsEmpty());
   some["layer_types"][3] = "sliding_attention";
-  EXPECT_EQ(Parse(some).max_position_embeddings, 1024);
+  EXPECT_EQ(windows(some), std::vector<int64_t>{3});
   some.erase("sliding_window");
-  EXPECT_EQ(Parse(some).max_position_embeddings, 4096);
+  EXPECT_EQ(Parse(some).sliding_window, 4096);
   some["sliding_window"] = nullptr;
-  EXPECT_EQ(Parse(some).max_position_embeddings, 32768);
+  EXPECT_EQ(Parse(some).sliding_window, 0);
 }
 
 TEST(FamiliesTest, Gpt2) {
@@ -145,7 +189,7 @@ TEST(FamiliesTest, LatentOnes) {
 TEST(FamiliesTest, Phi3) {
   const ModelConfig config = Parse(Phi3Mini());
   EXPECT_EQ(config.rotary_dim, 0);
-  EXPECT_EQ(config.max_position_embeddings, 2047);  // its window
+  EXPECT_EQ(config.sliding_window, 2047);
   // As in Phi-4-mini, whose heads of 128 rotate 96 elements.
   Json partial = With(Phi3Mini(), {{"num_attention_heads", 24},
                                    {"num_key_value_heads", 8},
@@ -186,11 +230,12 @@ TEST(FamiliesTest, SomeLayersOfSmolLm3DoNotRotate) {
             ToJson(config));
   // Windows of the layers that layer_types names, or of those that do not rotate.
   Json window = With(SmolLm3(), {{"use_sliding_window", true}, {"sliding_window", 512}});
-  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
+  EXPECT_FALSE(Parse(window).HasWindows());
   window.erase("layer_types");
-  EXPECT_EQ(Parse(window).max_position_embeddings, 512);
+  EXPECT_EQ(Parse(window).Window(3), 512);
+  EXPECT_EQ(Parse(window).Window(2), kNoWindow);
   window["no_rope_layers"] = std::vector<int>(36, 1);
-  EXPECT_EQ(Parse(window).max_position_embeddings, 65536);
+  EXPECT_FALSE(Parse(window).HasWindows());
 }
 
 TEST(FamiliesTest, Gemma) {
@@ -204,11 +249,55 @@ TEST(FamiliesTest, Gemma) {
       std::sqrt(2048.0));
 }
 
+TEST(FamiliesTest, Gemma2) {
+  const ModelConfig config = Parse(published::Gemma2());
+  EXPECT_EQ(config.embedding_multiplier, 48);  // in float32
+  EXPECT_TRUE(config.norm_inputs && config.norm_outputs && config.tie_word_embeddings);
+  EXPECT_EQ(config.attention_score_factor, 1);
+  EXPECT_EQ(config.attn_logit_softcapping, 50);
+  EXPECT_EQ(config.final_logit_softcapping, 30);
+  EXPECT_EQ(config.Window(0), 4096);
+  EXPECT_EQ(config.Window(1), kNoWindow);
+  EXPECT_FALSE(config.qk_norm);
+  // As 27b has it: 4608 / 32 for heads of 128.
+  EXPECT_DOUBLE_EQ(
+      Parse(With(published::Gemma2(), {{"head_dim", 128}, {"query_pre_attn_scalar", 144}}))
+          .attention_score_factor,
+      std::sqrt(128.0 / 144));
+  const Json bare = Without(
+      published::Gemma2(), {"attn_logit_softcapping", "sliding_window", "final_logit_softcapping"});
+  EXPECT_EQ(ToJson(Parse(bare)), ToJson(config));
+  const ModelConfig uncapped = Parse(
+      With(bare, {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}}));
+  EXPECT_EQ(uncapped.attn_logit_softcapping, 0);
+  EXPECT_EQ(uncapped.final_logit_softcapping, 0);
+}
+
+TEST(FamiliesTest, Gemma3) {
+  const ModelConfig config = Parse(published::Gemma3());
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_EQ(config.rope_local_base_freq, 10000);
+  EXPECT_TRUE(config.norm_inputs && config.norm_outputs && config.qk_norm);
+  EXPECT_FALSE(config.qk_norm_all_heads);
+  EXPECT_EQ(config.attn_logit_softcapping, 0);
+  for (int64_t layer = 0; layer < 26; ++layer) {
+    const bool full = layer == 5 || layer == 11 || layer == 17 || layer == 23;
+    EXPECT_EQ(config.Window(layer), full ? kNoWindow : 512);
+    EXPECT_EQ(config.TurnsLocally(layer), !full);
+  }
+  // As in 4b, whose context is the extended one.
+  const ModelConfig extended =
+      Parse(With(published::Gemma3(), {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                                       {"max_position_embeddings", 131072}}));
+  EXPECT_EQ(extended.max_position_embeddings, 131072);
+  EXPECT_EQ(extended.rope_factors.front(), 8);
+}
+
 TEST(FamiliesTest, LayerNormFamilies) {
   const ModelConfig code = Parse(Starcoder2());
   EXPECT_EQ(code.mlp, MlpKind::kGelu);
   EXPECT_TRUE(code.norm_bias && code.mlp_bias && code.attention_bias && code.OutputBias());
-  EXPECT_EQ(code.max_position_embeddings, 4096);  // its window
+  EXPECT_EQ(code.sliding_window, 4096);
   const ModelConfig stable = Parse(StableLm2());
   EXPECT_EQ(stable.rotary_dim, 16);
   EXPECT_TRUE(stable.norm_bias && stable.attention_bias);
@@ -311,11 +400,6 @@ TEST(FamiliesTest, RopeScalingExtendsTheContext) {
     EXPECT_EQ(published.config.max_position_embeddings, c.context) << c.scaling;
     EXPECT_EQ(published.context_origin, c.origin) << c.scaling;
   }
-  // A window bounds it all the same.
-  const Json windowed = With(Mistral(), {{"rope_scaling", linear}, {"sliding_window", 40000}});
-  const PublishedConfig published = ParsePublishedConfig(JsonFields(windowed, "config.json"));
-  EXPECT_EQ(published.config.max_position_embeddings, 40000);
-  EXPECT_EQ(published.context_origin, kWindowOrigin);
 }
 
 // Fields that say nothing about the computation, with any value.
@@ -354,6 +438,8 @@ TEST(FamiliesTest, FieldsThatChangeNothingAreIgnored) {
       {Granite(), {}},
       {SmolLm3(), {"max_window_layers"}},
       {Gemma(), {}},
+      {published::Gemma2(), {"cache_implementation", "sliding_window_size"}},
+      {published::Gemma3(), {"cache_implementation"}},
       {Starcoder2(), {"layer_norm_epsilon", "residual_dropout", "scale_attn_weights"}},
       {StableLm2(), {"hidden_dropout"}},
       {Olmo2(), {}},
@@ -390,7 +476,7 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"TinyLlama-1.1B", published::TinyLlama(), kGqa, 22, 32, 4, 64, 2048, 32000},
       {"SmolLM-135M", published::SmolLm(), kGqa, 30, 9, 3, 64, 2048, 49152},
       {"SmolLM2-135M", SmolLm2(), kGqa, 30, 9, 3, 64, 8192, 49152},
-      {"Mistral-7B-v0.1", Mistral(), kGqa, 32, 32, 8, 128, 4096, 32000},  // its window
+      {"Mistral-7B-v0.1", Mistral(), kGqa, 32, 32, 8, 128, 32768, 32000},
       {"Mistral-7B-v0.3", published::Mistral03(), kGqa, 32, 32, 8, 128, 32768, 32768},
       {"Qwen2-0.5B", published::Qwen2(), kGqa, 24, 14, 2, 64, 131072, 151936},
       {"Qwen2.5-0.5B", Qwen25(), kGqa, 24, 14, 2, 64, 32768, 151936},
@@ -399,11 +485,13 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"gpt2-xl", published::Gpt2Xl(), kMha, 48, 25, 25, 64, 1024, 50257},
       {"DeepSeek-V2-Lite", DeepSeekDense(), kMla, 27, 16, 16, 128, 163840, 102400},
       {"MiniCPM3-4B", MiniCpm3(), kMla, 62, 40, 40, 64, 32768, 73448},
-      {"Phi-3-mini-4k", Phi3Mini(), kMha, 32, 32, 32, 96, 2047, 32064},  // its window
+      {"Phi-3-mini-4k", Phi3Mini(), kMha, 32, 32, 32, 96, 4096, 32064},
       {"granite-3.1-2b", Granite(), kGqa, 40, 32, 8, 64, 131072, 49155},
       {"SmolLM3-3B", SmolLm3(), kGqa, 36, 16, 4, 128, 65536, 128256},
       {"gemma-2b", Gemma(), kGqa, 18, 8, 1, 256, 8192, 256000},
-      {"starcoder2-3b", Starcoder2(), kGqa, 30, 24, 2, 128, 4096, 49152},  // its window
+      {"gemma-2-2b", published::Gemma2(), kGqa, 26, 8, 4, 256, 8192, 256000},
+      {"gemma-3-1b", published::Gemma3(), kGqa, 26, 4, 1, 256, 32768, 262144},
+      {"starcoder2-3b", Starcoder2(), kGqa, 30, 24, 2, 128, 16384, 49152},
       {"stablelm-2-1.6b", StableLm2(), kMha, 24, 32, 32, 64, 4096, 100352},
       {"OLMo-2-1B", Olmo2(), kMha, 16, 16, 16, 128, 4096, 100352},
       {"aya-23-8B", Aya(), kGqa, 32, 32, 8, 128, 8192, 256000}};

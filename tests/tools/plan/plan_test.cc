@@ -74,18 +74,27 @@ Packed CountPacked(const ModelConfig& config, WeightFormat format) {
   }
   bytes.multiplied += packed.output.bytes();
   if (packed.embedding) bytes.held += packed.embedding->bytes();
-  const at::Tensor rotation = MakeRotary(config, at::kCPU).Table();
-  if (rotation.defined()) vectors += rotation.numel();
+  const LayerRotary rotary = MakeRotary(config, at::kCPU);
+  for (const Rotary& rotation : {rotary.shared, rotary.local}) {
+    if (rotation.defined()) vectors += rotation.Table().numel();
+  }
   bytes.held += 4 * vectors;
   return bytes;
 }
 
-// Every option, and MLA with contexts in which expanded prompts pay.
+// Every option, MLA with contexts in which expanded prompts pay, and windows.
 std::vector<NamedConfig> Configs() {
   std::vector<NamedConfig> configs = EveryOption();
   NamedConfig& expands = configs.emplace_back(configs.back());
   expands.name = "MlaExpands";
   expands.config.max_position_embeddings = 1024;
+  NamedConfig& windows = configs.emplace_back(configs.front());
+  windows.name = "Windows";
+  windows.config.num_hidden_layers = 3;
+  windows.config.position_embedding = PositionEmbedding::kRope;
+  windows.config.sliding_window = 5;
+  windows.config.layer_types = {LayerType::kSliding, LayerType::kFull, LayerType::kSliding};
+  windows.config.rope_local_base_freq = 100;
   return configs;
 }
 
@@ -127,9 +136,16 @@ TEST_P(EachConfigTest, TheCacheIsTheServingModels) {
     // The number of sequences of 33 positions that get blocks from such a pool.
     BlockPool pool(served.blocks);
     std::vector<std::unique_ptr<BlockTable>> tables;
+    const int64_t size = served.geometry.block_positions;
+    const LayerGroups groups = served.geometry.Groups();
+    const auto grow = [&](BlockTable& table) {
+      if (!table.Grow(32)) return false;
+      table.Drop(groups.Unseen(32, size));
+      return table.Grow(33);
+    };
     do {
-      tables.push_back(std::make_unique<BlockTable>(pool, served.geometry.block_positions));
-    } while (tables.back()->Grow(33));
+      tables.push_back(std::make_unique<BlockTable>(pool, size, groups));
+    } while (grow(*tables.back()));
     EXPECT_EQ(plan.sequences, std::ssize(tables) - 1);
   }
 }

@@ -83,7 +83,7 @@ CudaMatrix CheckpointCudaWeights::TakeMatrix(const char* name) {
 CudaSharedWeights CheckpointCudaWeights::Shared() {
   CudaSharedWeights shared{
       .positions = ToVector(PositionTable(config_, source_.Take(kPositionsName), at::kCPU)),
-      .rotation = ToVector(MakeRotary(config_, at::kCPU).Table()),
+      .rotation = ToVector(MakeRotary(config_, at::kCPU).shared.Table()),
       .final_norm = TakeNorm(kFinalNormName)};
   for (CudaVector* part : {&shared.final_norm.weight, &shared.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config_.logit_multiplier);

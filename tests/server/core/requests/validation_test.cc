@@ -692,41 +692,28 @@ TEST(RejectionTest, SaysWhatWouldHaveFitted) {
     std::string name;
     serving::SubmitStatus status;
     RequestSize size;
-    bool window_is_context;
     std::string message;
   };
   const std::vector<Case> cases = {
       {"a text with the begin token",
        serving::SubmitStatus::kPromptTooLong,
        {"text", true, 64, 3},
-       false,
        "text is 64 tokens with the begin token; allowed: at most 63, as this model's maximum "
        "context length is 64 tokens, with a new token"},
       {"tokens without new ones",
        serving::SubmitStatus::kPromptTooLong,
        {"tokens", false, 65, 0},
-       false,
        "tokens is 65 tokens; allowed: at most 64, as this model's maximum context length is 64 "
        "tokens"},
-      {"a sliding window",
-       serving::SubmitStatus::kPromptTooLong,
-       {"text", false, 64, 3},
-       true,
-       "text is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 "
-       "tokens "
-       "(its sliding window), with a new token"},
       {"a small cache",
        serving::SubmitStatus::kNeverFits,
        {"text", true, 33, 1},
-       false,
        "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
        "context length is 32 tokens (its key/value cache)"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
-    ModelInfo model = SmallModelInfo();
-    model.window_is_context = c.window_is_context;
-    EXPECT_EQ(Rejection(c.status, c.size, model).Message(), c.message);
+    EXPECT_EQ(Rejection(c.status, c.size, SmallModelInfo()).Message(), c.message);
   }
 }
 
