@@ -65,10 +65,18 @@ void PackUnit(WeightFormat format, std::span<const float> weights, int64_t colum
     case WeightFormat::kInt4: {
       std::array<int8_t, kQuantizationGroup> integers;
       Store(Quantize(format, weights, integers), unit + ScaleOffset(packed, column));
-      for (int64_t i = 0; i < std::ssize(weights); ++i) {
-        const auto [offset, shift] = PlaceOf(format, i, column);
-        const int bits = (integers[i] + PackedZero(format)) << shift;
-        unit[offset] |= static_cast<std::byte>(bits);
+      std::array<uint8_t, kQuantizationGroup> bits{};
+      for (size_t i = 0; i < weights.size(); ++i) {
+        bits[i] = static_cast<uint8_t>(integers[i] + PackedZero(format));
+      }
+      const int64_t of_step = packed.inputs / packed.steps;
+      for (int64_t step = 0; step < packed.steps; ++step) {
+        std::array<uint8_t, 4> word;
+        for (size_t i = 0; i < word.size(); ++i) {
+          const uint8_t* const input = &bits[step * of_step + i];
+          word[i] = format == WeightFormat::kInt8 ? input[0] : input[0] | input[4] << 4;
+        }
+        Store(word, unit + StepOffset(packed, step, column));
       }
       return;
     }

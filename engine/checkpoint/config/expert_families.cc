@@ -70,7 +70,7 @@ ModelConfig ParseMixtralConfig(JsonFields& fields) {
   config.experts.moe_intermediate_size = config.intermediate_size;
   fields.Only("attention_bias", false);
   fields.Ignore("router_jitter_noise");  // of training
-  TakeWindow(fields, kNoWindow, config);
+  SetWindow(TakeWindow(fields, 0), {}, config);
   return config;
 }
 

@@ -101,17 +101,17 @@ void TakePositions(JsonFields& fields, ModelConfig& config) {
 }
 
 void TakeExperts(JsonFields& fields, ModelConfig& config) {
-  constexpr const char *kCount = "n_routed_experts", *kLayers = "sparse_layers";
-  if (!fields.Has(kCount)) {
+  constexpr const char *kExperts = "n_routed_experts", *kSparse = "sparse_layers";
+  if (!fields.Has(kExperts)) {
     RefuseFields(fields,
                  {"num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
                   "shared_expert_gate", "scoring_func", "topk_method", "n_group", "topk_group",
-                  "norm_topk_prob", "routed_scaling_factor", kLayers},
+                  "norm_topk_prob", "routed_scaling_factor", kSparse},
                  "allowed only with n_routed_experts");
     return;
   }
   ExpertsConfig& experts = config.experts;
-  experts.n_routed_experts = fields.Int(kCount, config_limits::kExperts);
+  experts.n_routed_experts = fields.Int(kExperts, config_limits::kExperts);
   experts.num_experts_per_tok = fields.Int("num_experts_per_tok", config_limits::kExperts);
   experts.moe_intermediate_size = fields.Int("moe_intermediate_size", config_limits::kWidth);
   experts.shared_expert_intermediate_size =
@@ -124,9 +124,9 @@ void TakeExperts(JsonFields& fields, ModelConfig& config) {
   experts.norm_topk_prob = fields.Bool("norm_topk_prob", false);
   experts.routed_scaling_factor =
       fields.Number("routed_scaling_factor", config_limits::kFactor, 1.0);
-  if (!fields.Has(kLayers)) return;
-  for (const Json& flag : fields.List(kLayers)) {
-    experts.sparse_layers.push_back(fields.CheckedInt(kLayers, flag, {0, 1}));
+  if (!fields.Has(kSparse)) return;
+  for (const Json& flag : fields.List(kSparse)) {
+    experts.sparse_layers.push_back(fields.CheckedInt(kSparse, flag, {0, 1}));
   }
 }
 
