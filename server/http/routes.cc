@@ -177,17 +177,18 @@ HttpResponse Routes::Refusal(const Admitted& admitted, const Error& error) {
 
 HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const AuthorizedCall* const entry = admitted.entry ? &*admitted.entry : nullptr;
+  HttpReply reply;
   try {
-    HttpReply reply = (this->*admitted.route->handle)(entry, request);
-    auto* const response = std::get_if<HttpResponse>(&reply);
-    if (response != nullptr && response->status >= 400 && IsOllamas(admitted.route->path)) {
-      *response = InOllamaShape(std::move(*response));
-    }
-    return reply;
+    reply = (this->*admitted.route->handle)(entry, request);
   } catch (const std::exception& e) {  // such as std::bad_alloc
     LogError("HTTP: a request failed: {}", e.what());
-    return StatusResponse(500, "internal", "the request could not be handled");
+    reply = StatusResponse(500, "internal", "the request could not be handled");
   }
+  auto* const response = std::get_if<HttpResponse>(&reply);
+  if (response != nullptr && response->status >= 400 && IsOllamas(admitted.route->path)) {
+    *response = InOllamaShape(std::move(*response));
+  }
+  return reply;
 }
 
 HttpReply Routes::Page(const AuthorizedCall*, const HttpRequest&) const { return PageResponse(); }

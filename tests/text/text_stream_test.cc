@@ -241,7 +241,8 @@ TEST(StopStringsTest, HiddenTextMatchesAndIsNotShown) {
 TEST(StopStringsTest, AStopThatIsCompleteWhileNotActiveIsText) {
   StopStrings stops({"aab", "cc"});
   stops.SetActive(false);
-  std::string text = stops.Push("xaabcc") + stops.Push("aa");
+  std::string text = stops.Push("xaabcc");
+  text += stops.Push("aa");
   stops.SetActive(true);
   text += stops.Push("b");  // complete only now, and begun before
   EXPECT_EQ(text, "xaabcc");

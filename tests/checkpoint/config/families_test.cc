@@ -210,6 +210,10 @@ TEST(FamiliesTest, Phi3) {
       With(partial["rope_scaling"],
            {{"rope_type", "longrope"}, {"rope_theta", 10000.0}, {"partial_rotary_factor", 0.75}});
   EXPECT_EQ(ToJson(Parse(renamed)), ToJson(longer));
+  EXPECT_EQ(longer.max_position_embeddings, 131072);
+  // Long factors of their own are not served: the context ends where they would begin.
+  partial["rope_scaling"]["long_factor"] = std::vector<double>(48, 2.5);
+  EXPECT_EQ(Parse(partial).max_position_embeddings, 4096);
 }
 
 TEST(FamiliesTest, GranitesMultipliersBecomeTheEngines) {
@@ -306,6 +310,11 @@ TEST(FamiliesTest, LayerNormFamilies) {
   EXPECT_TRUE(cohere.use_parallel_residual && cohere.rope_interleave && cohere.tie_word_embeddings);
   EXPECT_FALSE(cohere.norm_bias);
   EXPECT_EQ(cohere.logit_multiplier, 0.0625);
+  // Absent fields have the defaults of transformers.
+  EXPECT_EQ(Parse(Without(Aya(), {"logit_scale"})).logit_multiplier, 0.0625);
+  EXPECT_EQ(Parse(Without(StableLm2(), {"partial_rotary_factor"})).rotary_dim, 16);
+  const ModelConfig unsaid = Parse(Without(Starcoder2(), {"use_bias"}));
+  EXPECT_TRUE(unsaid.mlp_bias && unsaid.attention_bias);
 }
 
 TEST(FamiliesTest, Olmo2NormsOutputs) {
