@@ -85,11 +85,12 @@ ModelOrigins OriginsOf(const LoadOptions& load) {
   const int64_t own = checkpoint.config.max_position_embeddings;
   const int64_t served = ServedPositions(load);
   if (served < own) {
-    origins.context =
-        fmt::format("{}; the model's: {}, {}",
-                    load.max_positions == served ? "by max-model-len"
-                                                 : "the largest rotary table for this KV cache",
-                    own, checkpoint.context_origin);
+    const char* limit = "the largest rotary table for this KV cache";
+    if (load.conversion && served == checkpoint.config.sliding_window) {
+      limit = "the sliding window, which a conversion to mla does not keep";
+    }
+    if (load.max_positions == served) limit = "by max-model-len";
+    origins.context = fmt::format("{}; the model's: {}, {}", limit, own, checkpoint.context_origin);
   }
   const std::string default_weights =
       load.device == "cpu" ? "the checkpoint's" : "the default on a GPU";

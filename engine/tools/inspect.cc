@@ -45,6 +45,13 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
               DTypesText(StoredFormats(stored)).c_str());
   std::printf("  context              %lld positions\n",
               static_cast<long long>(config.max_position_embeddings));
+  if (config.HasWindows()) {
+    const LayerGroups groups = MakeCacheGeometry(config, CacheFormat::kFloat32, 1).Groups();
+    std::printf("  sliding window       %lld positions, in %lld of %lld layers\n",
+                static_cast<long long>(config.sliding_window),
+                static_cast<long long>(config.num_hidden_layers * groups.windowed / groups.count()),
+                static_cast<long long>(config.num_hidden_layers));
+  }
   std::printf("  cache row, by layer  %s elements\n", rows.c_str());
   std::printf("  cache per position   %lld elements; bytes: %s\n", static_cast<long long>(elements),
               bytes.c_str());

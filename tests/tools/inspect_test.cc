@@ -25,5 +25,18 @@ TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
                                                 "bfloat16, 320 in float32, 88 in int8\n")));
 }
 
+TEST(InspectTest, SaysWhichLayersHaveAWindow) {
+  const TempDir dir;
+  ModelConfig config = SmallModel(AttentionKind::kMha);
+  config.num_hidden_layers = 3;
+  config.sliding_window = 9;
+  config.layer_types = {LayerType::kSliding, LayerType::kFull, LayerType::kSliding};
+  SaveCheckpoint(dir.path() / "model", config, RandomWeights(config, 1));
+  testing::internal::CaptureStdout();
+  Inspect(dir.path() / "model", /*list_tensors=*/false);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::HasSubstr("  sliding window       9 positions, in 2 of 3 layers\n"));
+}
+
 }  // namespace
 }  // namespace triptych::tools::inspect_test
