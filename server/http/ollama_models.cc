@@ -74,10 +74,11 @@ std::string OllamaTags(const ModelRegistry& models, int64_t created) {
 std::string OllamaRunning(const ModelRegistry& models) {
   JsonOutput list = JsonOutput::array();
   for (const ModelInfo& model : models.models()) {
-    const int64_t on_device =
-        model.device_memory ? model.device_memory->weight_bytes + model.cache_bytes : 0;
+    const int64_t on_device = model.info.device_memory
+                                  ? model.info.device_memory->weight_bytes + model.info.cache_bytes
+                                  : 0;
     list.push_back(Listed(model));
-    list.back()["size"] = model.parameter_bytes + model.cache_bytes;
+    list.back()["size"] = model.parameter_bytes + model.info.cache_bytes;
     list.back()["size_vram"] = on_device;
     list.back()["expires_at"] = "9999-12-31T23:59:59Z";  // never
     list.back()["context_length"] = MostPositions(model);

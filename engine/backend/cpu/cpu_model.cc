@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/kernels/activation.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/residual_stream.h"
 
 namespace triptych::cpu {
-
 namespace {
 
 // Elements of a cache row in each slot of a group of layers.
