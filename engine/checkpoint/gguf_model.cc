@@ -45,6 +45,11 @@ constexpr SameField kGemma2Fields[] = {
     {"attention.sliding_window", "sliding_window", false},
     {"attn_logit_softcapping", "attn_logit_softcapping", false},
     {"final_logit_softcapping", "final_logit_softcapping", false}};
+constexpr SameField kGemma3Fields[] = {
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.sliding_window", "sliding_window", false},
+    {"final_logit_softcapping", "final_logit_softcapping", false},
+    {"rope.freq_base_swa", "rope_local_base_freq", false}};
 constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                         {"attention.scale", "attention_multiplier"},
                                         {"embedding_scale", "embedding_multiplier", false},
@@ -75,7 +80,7 @@ constexpr Architecture kArchitectures[] = {
     {"command-r", kCohereFields, "cohere"},
     {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
     {"gemma2", kGemma2Fields, "gemma2"},
-    {"gemma3", kGemma2Fields, "gemma3_text"},
+    {"gemma3", kGemma3Fields, "gemma3_text"},
     {"granite", kGraniteFields, "granite", true, true},
     {"olmo2", kLlamaFields, "olmo2"},
     {"smollm3", kLlamaFields, "smollm3", true, true},
@@ -275,7 +280,9 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   }
   // Constants of the published models, which their GGUF files do not have.
   if (architecture.name == std::string_view("starcoder2")) config["sliding_window"] = 4096;
-  if (std::span(architecture.fields).data() == kGemma2Fields) AddGemmaConstants(config);
+  if (architecture.fields.data() == kGemma2Fields || architecture.fields.data() == kGemma3Fields) {
+    AddGemmaConstants(config);
+  }
   for (const char* experts : {"expert_count", "expert_used_count"}) keys.Only(prefix + experts, 0);
   // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);
