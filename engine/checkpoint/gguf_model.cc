@@ -50,6 +50,11 @@ constexpr SameField kGemma2Fields[] = {
     {"attention.sliding_window", "sliding_window", false},
     {"attn_logit_softcapping", "attn_logit_softcapping", false},
     {"final_logit_softcapping", "final_logit_softcapping", false}};
+constexpr SameField kGemma3Fields[] = {
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.sliding_window", "sliding_window", false},
+    {"final_logit_softcapping", "final_logit_softcapping", false},
+    {"rope.freq_base_swa", "rope_local_base_freq", false}};
 constexpr SameField kGraniteFields[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                         {"attention.scale", "attention_multiplier"},
                                         {"embedding_scale", "embedding_multiplier", false},
@@ -86,7 +91,7 @@ constexpr Architecture kArchitectures[] = {
     {"command-r", kCohereFields, "cohere"},
     {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
     {"gemma2", kGemma2Fields, "gemma2"},
-    {"gemma3", kGemma2Fields, "gemma3_text"},
+    {"gemma3", kGemma3Fields, "gemma3_text"},
     {"granite", kGraniteFields, "granite", true, true},
     {"granitemoe", kGraniteFields, "granitemoe", true, true, "attention_bias", "granitemoe"},
     {"olmo2", kLlamaFields, "olmo2"},
@@ -320,7 +325,9 @@ JsonFields GgufConfigFields(const GgufFile& file) {
   }
   // Constants of the published models, which their GGUF files do not have.
   if (architecture.name == std::string_view("starcoder2")) config["sliding_window"] = 4096;
-  if (std::span(architecture.fields).data() == kGemma2Fields) AddGemmaConstants(config);
+  if (architecture.fields.data() == kGemma2Fields || architecture.fields.data() == kGemma3Fields) {
+    AddGemmaConstants(config);
+  }
   for (const char* count : {"expert_count", "expert_used_count"}) keys.Only(prefix + count, 0);
   // ReadGgufConfig compares the widths; tensors give the vocabulary; the layout is a note.
   for (const char* width : kHeadWidths) keys.Ignore(prefix + width);

@@ -66,8 +66,9 @@ class Validator {
     In(config_limits::kOptionalWindow, "sliding_window", window);
     const std::vector<LayerType>& types = config_.layer_types;
     if (!types.empty()) {
-      std::vector<std::string> names;
-      for (const LayerType type : types) names.emplace_back(Name(type));
+      std::vector<std::string> names(types.size());
+      std::transform(types.begin(), types.end(), names.begin(),
+                     [](LayerType type) { return std::string(Name(type)); });
       if (window == 0) {
         Refuse("layer_types", ShownJson(names), "allowed only with " + NameOf("sliding_window"));
       }

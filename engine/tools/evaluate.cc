@@ -65,9 +65,9 @@ double ServedLoss(Checkpoint checkpoint, const WeightFormats& weights, CacheForm
   const ModelConfig config = checkpoint.config;
   const int64_t positions = HeldOutLength(config);
   BackendOptions options{.cache_format = cache};
-  const int64_t blocks = CeilDiv(positions, options.block_positions);
-  options.kv_cache_bytes =
-      blocks * MakeCacheGeometry(config, cache, options.block_positions).BlockBytes();
+  const CacheGeometry geometry = MakeCacheGeometry(config, cache, options.block_positions);
+  const int64_t blocks = CeilDiv(positions, options.block_positions) * geometry.Groups().count();
+  options.kv_cache_bytes = blocks * geometry.BlockBytes();
   const auto context = std::make_shared<kernels::KernelContext>(at::get_num_threads());
   cpu::CpuModel model(
       config, cpu::PackWeights(config, std::move(checkpoint.weights), weights, {}, context->pool),

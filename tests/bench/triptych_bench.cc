@@ -167,10 +167,10 @@ std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, Checkpoint chec
   const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
-  const int64_t blocks =
-      std::max(options.batch * BlocksFor(positions), BlocksFor(options.prompt + 1));
   const CacheGeometry geometry =
       MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
+  const int64_t blocks = geometry.Groups().count() * std::max(options.batch * BlocksFor(positions),
+                                                              BlocksFor(options.prompt + 1));
   cpu::CpuWeights weights =
       cpu::PackWeights(checkpoint.config, std::move(checkpoint.weights),
                        WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
@@ -326,7 +326,8 @@ class Bench {
   // Model steps without the engine, for contexts that take long to compute: cache and tokens are
   // random.
   Decoded DecodeOverRandomCache() {
-    const int64_t blocks = BlocksFor(options_.context + options_.generate);
+    const int64_t blocks =
+        BlocksFor(options_.context + options_.generate) * model_->info().geometry.Groups().count();
     for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
       FillRandom(model_->cache(i), options_.batch * blocks);
     }

@@ -225,6 +225,7 @@ TEST_F(GgufModelTest, VariantsOfLlama) {
   EXPECT_THAT(Refusal(gemma2), HasSubstr("gemma2.attn_logit_softcapping is "));
   Model gemma3 = Rotary("gemma3");
   gemma3.Add("attention.key_length", uint32_t{2});
+  gemma3.Add("rope.freq_base_swa", 500.0F);
   gemma3.Add("attention.sliding_window", uint32_t{0});
   AddRotaryTensors(gemma3);
   EXPECT_THAT(Refusal(gemma3), HasSubstr("gemma3.attention.sliding_window is 0; allowed: "

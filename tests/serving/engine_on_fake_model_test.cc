@@ -106,6 +106,28 @@ TEST(EngineOnFakeModel, SequencesGetTheirOwnTokensHoweverTheyAreBatched) {
   }
 }
 
+// One full and one windowed layer, each with 8 bytes a row and blocks of 5 positions.
+TEST(EngineOnFakeModel, ReportsWhatAWindowLeavesInTheCache) {
+  FakeEngine fake({.blocks = 24, .full_layers = 1, .windowed_layers = 1, .window = 7});
+  const Request request = Greedy("a", 10, 40);
+  const auto sink = fake.Submit(request);
+  fake.Run();
+  fake.ExpectGreedy(request, *sink);
+  // 49 positions. The next query would attend 43 to 49: eight windowed blocks have been given back.
+  const KvCacheUsage& usage = sink->completion->usage.kv_cache;
+  EXPECT_EQ(usage.positions, 49);
+  EXPECT_EQ(usage.bytes_per_position, 16);
+  EXPECT_EQ(usage.used_bytes, 49 * 16 - 8 * 5 * 8);
+  EXPECT_EQ(usage.allocated_bytes, (10 + 2) * 5 * 8);
+  EXPECT_LE(usage.peak_allocated_bytes, (10 + 3) * 5 * 8);
+  // Without the windows, 20 blocks would not be in a pool of 13.
+  FakeEngine small({.blocks = 13, .full_layers = 1, .windowed_layers = 1, .window = 7},
+                   {.max_batch_tokens = 1});
+  const auto fits = small.Submit(request);
+  small.Run();
+  small.ExpectGreedy(request, *fits);
+}
+
 // On a GPU, a mixed step takes about as long for one prefill row as for hundreds.
 TEST(EngineOnFakeModel, PromptsAreNotCutIntoFewerRowsThanTheModelsLeast) {
   constexpr int64_t kLeast = 40, kPrompt = 100;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/read_weights.h"
@@ -61,7 +62,11 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
   std::mt19937 generator(1);
   for (char& c : text) c = static_cast<char>('a' + generator() % 16);
   WriteFile(file_, text);
-  for (const NamedConfig& named : EachKind()) {
+  std::vector<NamedConfig> models = EachKind();
+  models.push_back({"Windows", SmallModel(AttentionKind::kGqa)});
+  models.back().config.sliding_window = 7;
+  models.back().config.layer_types = {LayerType::kSliding, LayerType::kFull};
+  for (const NamedConfig& named : models) {
     SCOPED_TRACE(named.name);
     const std::filesystem::path model = dir_.path() / "model";
     std::filesystem::remove_all(model);
