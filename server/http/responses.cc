@@ -1,6 +1,5 @@
 #include "server/http/responses.h"
 
-#include <iterator>
 #include <utility>
 
 #include "server/http/chat_messages.h"
@@ -85,7 +84,9 @@ ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionReque
       top_p_(request.params.sampling.top_p),
       splitter_(request.thoughts),
       thoughts_{.type = "reasoning", .part_type = "reasoning_text", .id = "rs_" + start.request_id},
-      message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id} {}
+      message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id},
+      tokenizer_(*start.model.tokenizer),
+      token_splitter_(request.thoughts) {}
 
 JsonOutput ResponsesAnswer::Part(const Item& item, const std::string& text) {
   JsonOutput part = {{"type", item.part_type}, {"text", text}};
@@ -164,7 +165,10 @@ ReasoningSplitter::Parts ResponsesAnswer::Read(const StreamChunk& chunk) {
       splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
   thoughts_.text += parts.reasoning;
   message_.text += parts.content;
-  if (splitter_.in_thoughts()) thought_tokens_ += std::ssize(chunk.tokens);
+  for (const int32_t token : chunk.tokens) {
+    token_splitter_.Push(tokenizer_.Decode(token), /*last=*/false);
+    if (token_splitter_.in_thoughts()) ++thought_tokens_;
+  }
   if (chunk.completion) {
     reason_ = chunk.completion->reason;
     usage_ = chunk.completion->usage;

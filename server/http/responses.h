@@ -9,6 +9,7 @@
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
+#include "engine/text/tokenizer.h"
 #include "server/core/chat/reasoning.h"
 #include "server/core/error.h"
 #include "server/http/answer.h"
@@ -71,6 +72,8 @@ class ResponsesAnswer final : public Answer {
   Item thoughts_, message_;
   const Item* item_ = nullptr;  // of a stream: the item that has begun last
   int64_t items_ = 0;           // of a stream: those that have begun
+  const Tokenizer& tokenizer_;
+  ReasoningSplitter token_splitter_;  // of the tokens one by one, to count those of thoughts
   int64_t thought_tokens_ = 0;
   std::optional<serving::FinishReason> reason_;
   serving::RequestUsage usage_;
