@@ -26,8 +26,8 @@ class TurnQueueTest : public testing::Test {
     request->priority = priority;
     request->arrived = EngineClock::time_point(arrived);
     request->prompt = {1, 2};
-    sequences_.push_back(
-        std::make_unique<Sequence>(std::move(request), 0, sequences_.size(), nullptr, pool_, 4));
+    sequences_.push_back(std::make_unique<Sequence>(std::move(request), 0, sequences_.size(),
+                                                    nullptr, pool_, 4, LayerGroups{}));
     queue_.Push(*sequences_.back());
     return *sequences_.back();
   }
