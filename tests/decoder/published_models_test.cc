@@ -255,7 +255,16 @@ TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
                                              {published::Starcoder2(), 3'030'371'328},
                                              {published::StableLm2(), 1'644'515'328},
                                              {published::Olmo2(), 1'484'916'736},
-                                             {published::Aya(), 8'028'033'024}}) {
+                                             {published::Aya(), 8'028'033'024},
+                                             {published::DeepSeekV2Lite(), 15'706'484'224},
+                                             {published::DeepSeekV3(), 671'026'419'200},
+                                             // Published without correction biases.
+                                             {published::Glm47Flash(), 29'943'390'976 + 46 * 64},
+                                             {published::Mixtral(), 46'702'792'704},
+                                             {published::Olmoe(), 6'919'161'856},
+                                             {published::Qwen15Moe(), 14'315'784'192},
+                                             {published::Qwen3Moe(), 30'532'122'624},
+                                             {published::GraniteMoe(), 1'334'628'352}}) {
     EXPECT_EQ(ParameterCount(checkpoint::ParseModelConfig(config.dump(), "config.json")),
               parameters)
         << config;
