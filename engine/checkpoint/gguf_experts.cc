@@ -18,7 +18,6 @@ namespace {
 
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kGate = "expert_gating_func";
-constexpr Range<int64_t> kCount{0, 1 << 20};
 
 // Takes a key, if it is there, as a field of the config.
 class KeyTaker {
@@ -194,10 +193,11 @@ void AddGgufExperts(const GgufFile& file, const ModelConfig& config, const std::
       }
       // The first files with experts have a tensor each.
       const std::string own = from + "ffn_" + matrix + "." + std::to_string(expert) + ".weight";
+      const std::string all = from + "ffn_" + matrix + "_exps.weight";
       if (file.Find(own) != nullptr) {
         origins[routed + matrix + "_proj.weight"] = {.tensor = own};
-      } else {
-        add(matrix, from + "ffn_" + matrix + "_exps.weight", 0, rows, rows);
+      } else if (expert == 0 || file.Find(all) != nullptr) {  // the first names what is missing
+        add(matrix, all, 0, rows, rows);
       }
     }
   }

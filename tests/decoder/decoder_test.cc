@@ -345,6 +345,9 @@ TEST_P(DecoderTest, StaleOrSharedCacheRowIsDetected) {
 
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption()),
                          testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(EveryOptionOfExperts, DecoderTest,
+                         testing::ValuesIn(EveryOptionOfExperts()),
+                         testing::PrintToStringParamName());
 
 // Lengths of sequences in a step: two of up to 4,096 positions, a third one for itself, one longer
 // than all that is attended at once, and a short one.

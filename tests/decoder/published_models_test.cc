@@ -215,18 +215,37 @@ Json ConfigNamed(const std::string& name) {
 
 // The numbers are from the publishers or their files.
 TEST(PublishedSizesTest, HaveThePublishedNumberOfParameters) {
-  for (const auto& [config, parameters] : std::vector<std::pair<Json, int64_t>>{
-           {published::Llama2(), 6'738'415'616},    {published::Llama31(), 8'030'261'248},
-           {published::Llama32(), 1'235'814'400},   {published::TinyLlama(), 1'100'048'384},
-           {published::SmolLm2(), 134'515'008},     {published::Mistral(), 7'241'732'096},
-           {published::Mistral03(), 7'248'023'552}, {published::Qwen25(), 494'032'768},
-           {published::Qwen3(), 596'049'920},       {published::Gpt2(), 124'439'808},
-           {published::Gpt2Xl(), 1'557'611'200},    {published::Phi3Mini(), 3'821'079'552},
-           {published::Granite(), 2'533'531'648},   {published::SmolLm3(), 3'075'098'624},
-           {published::Gemma(), 2'506'172'416},     {published::Gemma2(), 2'614'341'888},
-           {published::Gemma3(), 999'885'952},      {published::Starcoder2(), 3'030'371'328},
-           {published::StableLm2(), 1'644'515'328}, {published::Olmo2(), 1'484'916'736},
-           {published::Aya(), 8'028'033'024}}) {
+  for (const auto& [config, parameters] :
+       std::vector<std::pair<Json, int64_t>>{{published::Llama2(), 6'738'415'616},
+                                             {published::Llama31(), 8'030'261'248},
+                                             {published::Llama32(), 1'235'814'400},
+                                             {published::TinyLlama(), 1'100'048'384},
+                                             {published::SmolLm2(), 134'515'008},
+                                             {published::Mistral(), 7'241'732'096},
+                                             {published::Mistral03(), 7'248'023'552},
+                                             {published::Qwen25(), 494'032'768},
+                                             {published::Qwen3(), 596'049'920},
+                                             {published::Gpt2(), 124'439'808},
+                                             {published::Gpt2Xl(), 1'557'611'200},
+                                             {published::Phi3Mini(), 3'821'079'552},
+                                             {published::Granite(), 2'533'531'648},
+                                             {published::SmolLm3(), 3'075'098'624},
+                                             {published::Gemma(), 2'506'172'416},
+                                             {published::Gemma2(), 2'614'341'888},
+                                             {published::Gemma3(), 999'885'952},
+                                             {published::Starcoder2(), 3'030'371'328},
+                                             {published::StableLm2(), 1'644'515'328},
+                                             {published::Olmo2(), 1'484'916'736},
+                                             {published::Aya(), 8'028'033'024},
+                                             {published::DeepSeekV2Lite(), 15'706'484'224},
+                                             {published::DeepSeekV3(), 671'026'419'200},
+                                             // Published without correction biases.
+                                             {published::Glm47Flash(), 29'943'390'976 + 46 * 64},
+                                             {published::Mixtral(), 46'702'792'704},
+                                             {published::Olmoe(), 6'919'161'856},
+                                             {published::Qwen15Moe(), 14'315'784'192},
+                                             {published::Qwen3Moe(), 30'532'122'624},
+                                             {published::GraniteMoe(), 1'334'628'352}}) {
     EXPECT_EQ(ParameterCount(checkpoint::ParseModelConfig(config.dump(), "config.json")),
               parameters)
         << config;

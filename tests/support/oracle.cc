@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 
@@ -178,6 +179,11 @@ class Model {
 
   Matrix Mlp(int64_t layer, const Matrix& x) const {
     const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
+    return config_.HasExperts(layer) ? Mixture(mlp, x) : Mlp(mlp, x);
+  }
+
+ private:
+  Matrix Mlp(const std::string& mlp, const Matrix& x) const {
     Matrix inner = Apply(FindLinear(mlp + "up_proj"), x);
     if (config_.mlp == MlpKind::kSwiglu) {
       const Matrix gate = Apply(FindLinear(mlp + "gate_proj"), x);
@@ -190,7 +196,82 @@ class Model {
     return Apply(FindLinear(mlp + "down_proj"), inner);
   }
 
- private:
+  // engine/definitions.md#experts, position by position.
+  Matrix Mixture(const std::string& mlp, const Matrix& x) const {
+    const Matrix logits = Apply({weights_.at(mlp + "gate.weight"), {}}, x);
+    const Matrix bias = Find(mlp + "gate.e_score_correction_bias");
+    Matrix sum(x.rows, x.cols);
+    for (int64_t i = 0; i < x.rows; ++i) {
+      const Matrix row = Rows(x, i);
+      if (config_.experts.shared_expert_intermediate_size > 0) {
+        double gate = 1;
+        if (config_.experts.shared_expert_gate) {
+          const Matrix z = Apply({weights_.at(mlp + "shared_expert_gate.weight"), {}}, row);
+          gate = 1 / (1 + std::exp(-z(0, 0)));
+        }
+        AddScaled(gate, Mlp(mlp + "shared_experts.", row), i, sum);
+      }
+      const std::vector<double> shares = Shares(Rows(logits, i), bias);
+      for (size_t e = 0; e < shares.size(); ++e) {
+        if (shares[e] == 0) continue;
+        AddScaled(shares[e], Mlp(mlp + "experts." + std::to_string(e) + ".", row), i, sum);
+      }
+    }
+    return sum;
+  }
+
+  // The weights of a position's experts; 0 for those that are not chosen.
+  std::vector<double> Shares(const Matrix& logits, const Matrix& bias) const {
+    const ExpertsConfig& experts = config_.experts;
+    const int64_t count = experts.n_routed_experts, size = count / experts.n_group;
+    double all = 0;
+    for (const double z : logits.data) all += std::exp(z);
+    std::vector<double> scores, ranks, of_groups;
+    for (int64_t e = 0; e < count; ++e) {
+      const double z = logits(0, e);
+      scores.push_back(experts.scoring_func == ScoringFunc::kSigmoid ? 1 / (1 + std::exp(-z))
+                                                                     : std::exp(z) / all);
+      ranks.push_back(scores.back() + (bias.empty() ? 0 : bias(0, e)));
+    }
+    for (int64_t g = 0; g < experts.n_group; ++g) {
+      std::vector<double> own(ranks.begin() + g * size, ranks.begin() + (g + 1) * size);
+      std::sort(own.begin(), own.end(), std::greater<>());
+      const bool two = experts.topk_method == TopkMethod::kNoauxTc && size > 1;
+      of_groups.push_back(two ? own[0] + own[1] : own[0]);
+    }
+    // Number of others that come before one: the better ones, and equal ones of a lower index.
+    const auto before = [](const std::vector<double>& values, int64_t at) {
+      int64_t better = 0;
+      for (int64_t i = 0; i < std::ssize(values); ++i) {
+        better += values[i] > values[at] || (values[i] == values[at] && i < at) ? 1 : 0;
+      }
+      return better;
+    };
+    for (int64_t e = 0; e < count; ++e) {
+      if (before(of_groups, e / size) >= experts.topk_group) {
+        ranks[e] = -std::numeric_limits<double>::infinity();
+      }
+    }
+    std::vector<double> shares(scores.size());
+    double sum = 1e-20;
+    for (int64_t e = 0; e < count; ++e) {
+      if (before(ranks, e) < experts.num_experts_per_tok) sum += shares[e] = scores[e];
+    }
+    for (double& share : shares) {
+      share *= experts.routed_scaling_factor / (experts.norm_topk_prob ? sum : 1);
+    }
+    return shares;
+  }
+
+  static Matrix Rows(const Matrix& x, int64_t row) {
+    Matrix one(1, x.cols);
+    std::copy_n(x.data.begin() + row * x.cols, x.cols, one.data.begin());
+    return one;
+  }
+  static void AddScaled(double factor, const Matrix& from, int64_t row, Matrix& to) {
+    for (int64_t j = 0; j < to.cols; ++j) to(row, j) += factor * from(0, j);
+  }
+
   const ModelConfig& config_;
   const Arrays& weights_;
 };

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "engine/checkpoint/tensors/safetensors.h"
+#include "tests/support/published_configs.h"
+#include "tests/support/published_experts.h"
 #include "tests/support/published_variants.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
@@ -26,6 +28,16 @@ class Maker {
   void Linear(const std::string& name, int64_t out, int64_t in, bool bias = false) {
     Put(name + ".weight", normal_.Weight(out, in));
     if (bias) Bias(name, out);
+  }
+  // [count, out, in]
+  void Joined(const std::string& name, int64_t count, int64_t out, int64_t in) {
+    std::vector<at::Tensor> matrices;
+    for (int64_t i = 0; i < count; ++i) matrices.push_back(normal_.Weight(out, in));
+    Put(name, at::stack(matrices));
+  }
+  // Numbers about 0 that move scores between 0 and 1.
+  void Correction(const std::string& name, int64_t count) {
+    Put(name, normal_.Tensor({count}, 0.1));
   }
   // [in, out], as GPT-2's Conv1D has it.
   void Transposed(const std::string& name, int64_t in, int64_t out) {
@@ -57,6 +69,52 @@ class Maker {
   Tensors tensors_;
 };
 
+void MakeGated(const std::string& mlp, int64_t inner, int64_t width, Maker& maker) {
+  maker.Linear(mlp + "gate_proj", inner, width);
+  maker.Linear(mlp + "up_proj", inner, width);
+  maker.Linear(mlp + "down_proj", width, inner);
+}
+
+// The experts of a layer, whose tensors' names begin with `layer`.
+void MakeExperts(const Json& config, const std::string& layer, int64_t count, Maker& maker) {
+  const std::string family = config.at("model_type");
+  const int64_t width = config.at("hidden_size");
+  const int64_t inner = config.value("moe_intermediate_size", config.at("intermediate_size"));
+  const std::string block = layer + "block_sparse_moe.";
+  if (family == "granitemoe") {
+    maker.Linear(block + "router.layer", count, width);
+    maker.Joined(block + "input_linear.weight", count, 2 * inner, width);
+    maker.Joined(block + "output_linear.weight", count, width, inner);
+    return;
+  }
+  if (family == "mixtral") {
+    maker.Linear(block + "gate", count, width);
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string expert = block + "experts." + std::to_string(i) + ".";
+      maker.Linear(expert + "w1", inner, width);
+      maker.Linear(expert + "w2", width, inner);
+      maker.Linear(expert + "w3", inner, width);
+    }
+    return;
+  }
+  const std::string mlp = layer + "mlp.";
+  maker.Linear(mlp + "gate", count, width);
+  for (int64_t i = 0; i < count; ++i) {
+    MakeGated(mlp + "experts." + std::to_string(i) + ".", inner, width, maker);
+  }
+  if (family == "deepseek_v3" || family == "kimi_k2" || family == "glm4_moe_lite") {
+    maker.Correction(mlp + "gate.e_score_correction_bias", count);
+  }
+  const Json shared = config.value("n_shared_experts", Json());
+  if (!shared.is_null() && shared != 0) {
+    MakeGated(mlp + "shared_experts.", shared.get<int64_t>() * inner, width, maker);
+  }
+  if (family == "qwen2_moe") {
+    MakeGated(mlp + "shared_expert.", config.at("shared_expert_intermediate_size"), width, maker);
+    maker.Linear(mlp + "shared_expert_gate", 1, width);
+  }
+}
+
 void MakeGpt2(const Json& config, Maker& maker) {
   const int64_t width = config.at("n_embd");
   const Json inner = config.value("n_inner", Json());
@@ -85,14 +143,16 @@ void MakeGroupedAttention(const Json& config, const std::string& self, Maker& ma
   const int64_t groups = config.value("num_key_value_heads", heads);
   const int64_t d = config.value("head_dim", width / heads);
   const bool any_bias = Flag(config, "attention_bias");
-  const bool input_bias = any_bias || family == "qwen2";
+  const bool input_bias =
+      any_bias || family == "qwen2" || (family == "qwen2_moe" && config.value("qkv_bias", true));
   maker.Linear(self + "q_proj", heads * d, width, input_bias);
   maker.Linear(self + "k_proj", groups * d, width, input_bias);
   maker.Linear(self + "v_proj", groups * d, width, input_bias);
   maker.Linear(self + "o_proj", width, heads * d, any_bias);
-  if (family == "qwen3") {
-    maker.Norm(self + "q_norm", d);
-    maker.Norm(self + "k_norm", d);
+  if (family == "qwen3" || family == "qwen3_moe" || family == "olmoe") {
+    const bool all = family == "olmoe";
+    maker.Norm(self + "q_norm", all ? heads * d : d);
+    maker.Norm(self + "k_norm", all ? groups * d : d);
   }
 }
 
@@ -134,12 +194,17 @@ void MakeRotaryDecoder(const Json& config, Maker& maker) {
       MakeGroupedAttention(config, prefix + "self_attn.", maker);
     }
     maker.Norm(prefix + "post_attention_layernorm", width);
+    if (const int64_t experts = ExpertsOf(config, layer); experts > 0) {
+      MakeExperts(config, prefix, experts, maker);
+      continue;
+    }
     maker.Linear(prefix + "mlp.gate_proj", inner, width, mlp_bias);
     maker.Linear(prefix + "mlp.up_proj", inner, width, mlp_bias);
     maker.Linear(prefix + "mlp.down_proj", width, inner, mlp_bias);
   }
   maker.Norm("model.norm", width);
-  const bool tied = config.value("tie_word_embeddings", config.at("model_type") == "minicpm3");
+  const bool tied = config.value("tie_word_embeddings", config.at("model_type") == "minicpm3" ||
+                                                            config.at("model_type") == "youtu");
   if (!tied) maker.Linear("lm_head", vocab, width);
 }
 
@@ -207,7 +272,11 @@ void MakeVariant(const Json& config, Maker& maker) {
     if (family != "cohere" && !Flag(config, "use_parallel_residual")) {
       norm(prefix + "post_attention_layernorm");
     }
-    MakeVariantMlp(config, prefix + "mlp.", maker);
+    if (const int64_t experts = ExpertsOf(config, layer); experts > 0) {
+      MakeExperts(config, prefix, experts, maker);
+    } else {
+      MakeVariantMlp(config, prefix + "mlp.", maker);
+    }
     if (family == "gemma2" || family == "gemma3_text") norm(prefix + "pre_feedforward_layernorm");
     if (family == "olmo2" || family == "gemma2" || family == "gemma3_text") {
       norm(prefix + "post_feedforward_layernorm");
@@ -247,10 +316,103 @@ void WriteTensors(const std::filesystem::path& path, const Tensors& tensors) {
   checkpoint::WriteSafetensors(path, entries, {{"format", "pt"}});
 }
 
-// A config with some fields set.
-Json With(Json config, const Json& fields) {
-  for (const auto& [name, value] : fields.items()) config[name] = value;
-  return config;
+// Appends the families with experts. small, latent: fields of decoders and of latent attention
+void AddFamiliesWithExperts(const Json& small, const Json& latent,
+                            std::vector<NamedConfig>& configs) {
+  const auto add = [&](const std::string& name, const Json& base, const Json& fields) {
+    configs.push_back({name, With(base, fields)});
+  };
+  const Json deepseek = With(latent, {{"num_hidden_layers", 3},
+                                      {"q_lora_rank", nullptr},
+                                      {"rms_norm_eps", 1e-6},
+                                      {"first_k_dense_replace", 1},
+                                      {"moe_intermediate_size", 11},
+                                      {"n_routed_experts", 6},
+                                      {"num_experts_per_tok", 3}});
+  const Json deepseek2 = With(deepseek, {{"model_type", "deepseek_v2"}});
+  add("DeepSeek2Experts", deepseek2,
+      {{"n_shared_experts", 2},
+       {"norm_topk_prob", false},
+       {"routed_scaling_factor", 1.5},
+       {"topk_method", "greedy"},
+       {"scoring_func", "softmax"},
+       {"n_group", 1},
+       {"topk_group", 1}});
+  add("DeepSeek2Groups", deepseek2,
+      {{"first_k_dense_replace", 0},
+       {"moe_layer_freq", 2},
+       {"n_shared_experts", nullptr},
+       {"routed_scaling_factor", 4.0},
+       {"topk_method", "group_limited_greedy"},
+       {"n_group", 3},
+       {"topk_group", 2}});
+  add("DeepSeek2Normalized", deepseek2,
+      {{"n_shared_experts", 1}, {"norm_topk_prob", true}, {"routed_scaling_factor", 4.0}});
+  add("DeepSeek2OneExpert", deepseek2,
+      {{"num_experts_per_tok", 1}, {"n_routed_experts", 3}, {"norm_topk_prob", true}});
+  const Json noaux = {{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}};
+  const Json deepseek3 = With(With(deepseek, noaux), {{"model_type", "deepseek_v3"},
+                                                      {"n_shared_experts", 1},
+                                                      {"norm_topk_prob", true},
+                                                      {"routed_scaling_factor", 2.5}});
+  add("DeepSeek3Groups", deepseek3, {{"n_group", 3}, {"topk_group", 2}});
+  add("DeepSeek3PairsAndQueryRank", deepseek3,
+      {{"n_group", 2},
+       {"topk_group", 1},
+       {"num_experts_per_tok", 2},
+       {"q_lora_rank", 13},
+       {"norm_topk_prob", false}});
+  add("KimiK2", deepseek3, {{"model_type", "kimi_k2"}, {"n_group", 1}, {"topk_group", 1}});
+  add("Glm4MoeLite", Without(deepseek3, {"first_k_dense_replace"}),
+      {{"model_type", "glm4_moe_lite"},
+       {"n_group", 1},
+       {"topk_group", 1},
+       {"mlp_layer_types", {"sparse", "dense", "sparse"}},
+       {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1000.0}}},
+       {"rms_norm_eps", 0.02}});
+  add("Youtu", With(latent, {{"model_type", "youtu"}}),
+      {{"q_lora_rank", 13}, {"rms_norm_eps", 1e-6}, {"embedding_initializer_range", 0.02}});
+  add("YoutuUntied", With(latent, {{"model_type", "youtu_llm"}}),
+      {{"q_lora_rank", nullptr},
+       {"rope_interleave", false},
+       {"tie_word_embeddings", false},
+       {"rms_norm_eps", 1e-6}});
+
+  const Json grouped = With(small, {{"num_attention_heads", 6},
+                                    {"num_key_value_heads", 2},
+                                    {"rms_norm_eps", 1e-5},
+                                    {"rope_theta", 1000.0},
+                                    {"num_experts_per_tok", 2}});
+  add("Mixtral", grouped,
+      {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"sliding_window", nullptr}});
+  const Json granite = With(grouped, {{"model_type", "granitemoe"},
+                                      {"num_local_experts", 5},
+                                      {"residual_multiplier", 0.22},
+                                      {"embedding_multiplier", 3.0},
+                                      {"attention_multiplier", 0.4},
+                                      {"logits_scaling", 1.7}});
+  add("GraniteMoe", granite, {{"tie_word_embeddings", true}});
+  add("GraniteMoeBiases", granite, {{"attention_bias", true}, {"num_experts_per_tok", 3}});
+  const Json olmoe = With(grouped, {{"model_type", "olmoe"}, {"num_experts", 4}});
+  add("Olmoe", olmoe, {{"clip_qkv", nullptr}});
+  add("OlmoeNormalizedAndBiases", olmoe, {{"norm_topk_prob", true}, {"attention_bias", true}});
+  const Json qwen = With(grouped, {{"num_hidden_layers", 3},
+                                   {"moe_intermediate_size", 11},
+                                   {"num_experts", 5},
+                                   {"shared_expert_intermediate_size", 13}});
+  add("Qwen2Moe", qwen,
+      {{"model_type", "qwen2_moe"},
+       {"decoder_sparse_step", 2},
+       {"mlp_only_layers", Json::array()}});
+  add("Qwen2MoeNormalizedWithoutBias", qwen,
+      {{"model_type", "qwen2_moe"},
+       {"norm_topk_prob", true},
+       {"qkv_bias", false},
+       {"mlp_only_layers", {1}}});
+  const Json qwen3 = With(Without(qwen, {"shared_expert_intermediate_size"}),
+                          {{"model_type", "qwen3_moe"}, {"head_dim", 10}});
+  add("Qwen3Moe", qwen3, {{"norm_topk_prob", true}});
+  add("Qwen3MoeBiases", qwen3, {{"attention_bias", true}, {"mlp_only_layers", {0, 2}}});
 }
 
 }  // namespace
@@ -508,6 +670,7 @@ std::vector<NamedConfig> EveryFamily() {
        {"logit_scale", 2.0},
        {"tie_word_embeddings", false},
        {"layer_norm_eps", 0.02}});
+  AddFamiliesWithExperts(small, latent, configs);
   return configs;
 }
 

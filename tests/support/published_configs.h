@@ -369,12 +369,154 @@ inline Json Aya() {
     "vocab_size": 256000})");
 }
 
+// deepseek-ai/DeepSeek-V3
+inline Json DeepSeekV3() {
+  return Json::parse(R"({
+    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "aux_loss_alpha": 0.001,
+    "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3,
+    "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02,
+    "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+    "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
+    "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+    "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+    "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "pretraining_tp": 1,
+    "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                            "weight_block_size": [128, 128]},
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                     "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                     "type": "yarn"},
+    "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true,
+    "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+    "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true,
+    "v_head_dim": 128, "vocab_size": 129280})");
+}
+
+// moonshotai/Moonlight-16B-A3B
+inline Json Moonlight() {
+  return With(Without(DeepSeekV3(), {"quantization_config", "ep_size"}),
+              {{"first_k_dense_replace", 1},
+               {"hidden_size", 2048},
+               {"intermediate_size", 11264},
+               {"max_position_embeddings", 8192},
+               {"moe_intermediate_size", 1408},
+               {"n_group", 1},
+               {"n_routed_experts", 64},
+               {"n_shared_experts", 2},
+               {"num_attention_heads", 16},
+               {"num_experts_per_tok", 6},
+               {"num_hidden_layers", 27},
+               {"num_key_value_heads", 16},
+               {"num_nextn_predict_layers", 0},
+               {"q_lora_rank", nullptr},
+               {"rms_norm_eps", 1e-5},
+               {"rope_scaling", nullptr},
+               {"rope_theta", 50000.0},
+               {"routed_scaling_factor", 2.446},
+               {"topk_group", 1},
+               {"vocab_size", 163840}});
+}
+
+// zai-org/GLM-4.7-Flash
+inline Json Glm47Flash() {
+  return Json::parse(R"({
+    "architectures": ["Glm4MoeLiteForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "pad_token_id": 154820, "eos_token_id": [154820, 154827, 154829], "hidden_act": "silu",
+    "hidden_size": 2048, "intermediate_size": 10240, "max_position_embeddings": 202752,
+    "model_type": "glm4_moe_lite", "moe_intermediate_size": 1536, "topk_method": "noaux_tc",
+    "norm_topk_prob": true, "num_attention_heads": 20, "n_group": 1, "topk_group": 1,
+    "n_routed_experts": 64, "n_shared_experts": 1, "routed_scaling_factor": 1.8,
+    "num_experts_per_tok": 4, "first_k_dense_replace": 1, "num_hidden_layers": 47,
+    "num_key_value_heads": 20, "num_nextn_predict_layers": 1, "partial_rotary_factor": 1.0,
+    "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000,
+    "tie_word_embeddings": false, "dtype": "bfloat16", "transformers_version": "5.0.0rc0",
+    "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+    "v_head_dim": 256, "vocab_size": 154880})");
+}
+
+// mistralai/Mixtral-8x7B-v0.1
+inline Json Mixtral() {
+  return Json::parse(R"({
+    "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+    "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+    "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})");
+}
+
+// allenai/OLMoE-1B-7B-0924
+inline Json Olmoe() {
+  return Json::parse(R"({
+    "architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "clip_qkv": null, "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 1024, "max_position_embeddings": 4096,
+    "model_type": "olmoe", "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64,
+    "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16,
+    "output_router_logits": false, "pad_token_id": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": null, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 50304})");
+}
+
+// Qwen/Qwen1.5-MoE-A2.7B
+inline Json Qwen15Moe() {
+  return Json::parse(R"({
+    "architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+    "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
+    "model_type": "qwen2_moe", "num_attention_heads": 16, "num_hidden_layers": 24,
+    "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 32768, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+    "transformers_version": "4.39.0.dev0", "use_cache": true, "use_sliding_window": false,
+    "vocab_size": 151936, "decoder_sparse_step": 1, "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4, "num_experts": 60,
+    "norm_topk_prob": false, "output_router_logits": false, "router_aux_loss_coef": 0.001})");
+}
+
+// Qwen/Qwen3-30B-A3B
+inline Json Qwen3Moe() {
+  return Json::parse(R"({
+    "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+    "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
+    "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+    "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+    "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null,
+    "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0",
+    "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})");
+}
+
+// ibm-granite/granite-3.0-1b-a400m-base
+inline Json GraniteMoe() {
+  return Json::parse(R"({
+    "architectures": ["GraniteMoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.1,
+    "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0,
+    "eos_token_id": 0, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+    "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 4096,
+    "model_type": "granitemoe", "num_attention_heads": 16, "num_experts_per_tok": 8,
+    "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+    "output_router_logits": false, "pad_token_id": 0, "residual_multiplier": 0.22,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000,
+    "router_aux_loss_coef": 0.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "transformers_version": "4.46.0.dev0", "use_cache": true, "vocab_size": 49155})");
+}
+
 // All supported configs.
 inline std::vector<Json> Every() {
-  return {Llama1(),     Llama2(),        Llama3(),    Llama31(),  Llama32(), TinyLlama(), SmolLm(),
-          SmolLm2(),    Mistral(),       Mistral03(), Qwen2(),    Qwen25(),  Qwen3(),     Gpt2(),
-          Gpt2Xl(),     DeepSeekDense(), MiniCpm3(),  Phi3Mini(), Granite(), SmolLm3(),   Gemma(),
-          Starcoder2(), StableLm2(),     Olmo2(),     Aya(),      Gemma2(),  Gemma3()};
+  return {Llama1(),  Llama2(),         Llama3(),     Llama31(),       Llama32(),    TinyLlama(),
+          SmolLm(),  SmolLm2(),        Mistral(),    Mistral03(),     Qwen2(),      Qwen25(),
+          Qwen3(),   Gpt2(),           Gpt2Xl(),     DeepSeekDense(), MiniCpm3(),   Phi3Mini(),
+          Granite(), SmolLm3(),        Gemma(),      Starcoder2(),    StableLm2(),  Olmo2(),
+          Aya(),     DeepSeekV2Lite(), DeepSeekV3(), Moonlight(),     Glm47Flash(), Mixtral(),
+          Olmoe(),   Qwen15Moe(),      Qwen3Moe(),   GraniteMoe(),    Gemma2(),     Gemma3()};
 }
 
 }  // namespace triptych::published

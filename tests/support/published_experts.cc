@@ -159,8 +159,8 @@ at::Tensor MixExperts(const Json& config, const Tensors& tensors, const std::str
     at::Tensor sum = at::zeros_like(row);
     for (size_t expert = 0; expert < weights.size(); ++expert) {
       if (weights[expert] == 0) continue;
-      sum = sum + weights[expert] *
-                      Expert(config, tensors, layer, static_cast<int64_t>(expert), row);
+      sum =
+          sum + weights[expert] * Expert(config, tensors, layer, static_cast<int64_t>(expert), row);
     }
     if (IsDeepseek(family) && Size(config, "n_shared_experts", 0) > 0) {
       sum = sum + Mlp(tensors, layer + "mlp.shared_experts.", row);

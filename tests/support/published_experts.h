@@ -1,8 +1,8 @@
 // Definitions of the published families' mixtures of experts, in float64 and token by token.
 //
 // Meaning of a config's fields. (x): default of an absent field; null means the default too.
-//   deepseek_v2: n_routed_experts (none) E, first_k_dense_replace (0) and moe_layer_freq (1): the
-//     layers from the first on, of which the second is a divisor, have experts.
+//   deepseek_v2: n_routed_experts (none) E, first_k_dense_replace (0) F, moe_layer_freq (1) I:
+//     layers l >= F with l mod I = 0 have experts.
 //     num_experts_per_tok K, moe_intermediate_size: required here. n_shared_experts (0).
 //     Scores are a softmax. topk_method (greedy): the K best; group_limited_greedy: the K best of
 //     the topk_group groups, of n_group of equal size, with the best best score. norm_topk_prob
@@ -18,7 +18,7 @@
 //   olmoe: num_experts, num_experts_per_tok, norm_topk_prob (false).
 //   qwen2_moe, qwen3_moe: as olmoe, in each decoder_sparse_step-th (1) layer that mlp_only_layers
 //     (none) does not name. qwen2_moe has a shared expert, times the sigmoid of a product.
-// Of equal scores that of the lower index counts as the better.
+// The lower index is the better of two equal scores.
 #ifndef TRIPTYCH_TESTS_SUPPORT_PUBLISHED_EXPERTS_H_
 #define TRIPTYCH_TESTS_SUPPORT_PUBLISHED_EXPERTS_H_
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "tests/support/published_experts.h"
 #include "tests/support/published_variants.h"
 
 namespace triptych::published {
@@ -14,23 +15,27 @@ namespace {
 // Epsilon of the latents' norms: published code ignores the config's.
 constexpr double kLatentNormEps = 1e-6;
 
-bool IsLatent(const std::string& family) {
-  return family == "deepseek_v2" || family == "deepseek_v3" || family == "minicpm3";
+// The family whose definition a model has, except for its experts.
+std::string BaseOf(const std::string& family) {
+  if (family == "kimi_k2" || family == "glm4_moe_lite") return "deepseek_v3";
+  if (family == "youtu_llm") return "youtu";
+  if (family == "qwen2_moe") return "qwen2";
+  return family == "qwen3_moe" ? "qwen3" : family;
 }
 
-// Decoder of llama, mistral, qwen2, qwen3 and the latent families.
+bool IsLatent(const std::string& family) {
+  return family == "deepseek_v2" || family == "deepseek_v3" || family == "minicpm3" ||
+         family == "youtu";
+}
+
+// Decoder of llama, mistral, mixtral, olmoe, qwen2, qwen3 and the latent families.
 class RotaryDecoder {
  public:
   RotaryDecoder(const Json& config, const Tensors& tensors)
       : config_(config),
         tensors_(tensors),
-        family_(config.at("model_type").get<std::string>()),
-        norm_eps_(Get(config, "rms_norm_eps", 1e-6)) {
-    if (Has(config, "n_routed_experts") &&
-        Size(config, "first_k_dense_replace", 0) < Size(config, "num_hidden_layers")) {
-      throw std::invalid_argument("layers of experts");
-    }
-  }
+        family_(BaseOf(config.at("model_type").get<std::string>())),
+        norm_eps_(Get(config, "rms_norm_eps", 1e-6)) {}
 
   at::Tensor Logits(const at::Tensor& ids) const {
     const auto layers = static_cast<double>(Size(config_, "num_hidden_layers"));
@@ -51,10 +56,13 @@ class RotaryDecoder {
       x = x + branch_scale * (IsLatent(family_) ? AttendLatent(self, y)
                                                 : AttendGrouped(self, y, Window(layer)));
       const at::Tensor z = Normalize(prefix + "post_attention_layernorm", x, norm_eps_);
-      x = x + branch_scale * Mlp(prefix + "mlp.", z);
+      x = x + branch_scale * (ExpertsOf(config_, layer) > 0
+                                  ? MixExperts(config_, tensors_, prefix, z)
+                                  : Mlp(prefix + "mlp.", z));
     }
     x = output_scale * Normalize("model.norm", x, norm_eps_);
-    const bool tied = Get(config_, "tie_word_embeddings", family_ == "minicpm3");
+    const bool tied =
+        Get(config_, "tie_word_embeddings", family_ == "minicpm3" || family_ == "youtu");
     return x.matmul((tied ? embedding : Find(tensors_, "lm_head.weight")).t());
   }
 
@@ -73,6 +81,7 @@ class RotaryDecoder {
   // Number of positions that a layer's attention sees, including the current one.
   int64_t Window(int64_t layer) const {
     if (family_ == "mistral") return Size(config_, "sliding_window", 4096, kNoWindow);
+    if (family_ == "mixtral") return Size(config_, "sliding_window", kNoWindow);
     if (family_ == "llama" || !Flag("use_sliding_window")) return kNoWindow;
     const bool sliding =
         Has(config_, "layer_types")
@@ -88,11 +97,16 @@ class RotaryDecoder {
     const int64_t default_groups = family_ == "llama" ? heads : family_ == "mistral" ? 8 : 32;
     const int64_t groups = Size(config_, "num_key_value_heads", default_groups, heads);
     const int64_t d = Size(config_, "head_dim", qwen3 ? 128 : Size(config_, "hidden_size") / heads);
-    const bool any_bias = (family_ == "llama" || qwen3) && Flag("attention_bias");
-    const bool input_bias = family_ == "qwen2" || any_bias;
+    const bool olmoe = family_ == "olmoe";
+    const bool any_bias = (family_ == "llama" || olmoe || qwen3) && Flag("attention_bias");
+    const bool input_bias = (family_ == "qwen2" && Get(config_, "qkv_bias", true)) || any_bias;
+    const auto by_head = [&](const char* name, const char* norm, int64_t count) {
+      const at::Tensor y = Apply(self + name, x, input_bias);
+      return (olmoe ? Normalize(self + norm, y, norm_eps_) : y).view({-1, count, d});
+    };
 
-    at::Tensor q = Apply(self + "q_proj", x, input_bias).view({-1, heads, d});
-    at::Tensor k = Apply(self + "k_proj", x, input_bias).view({-1, groups, d});
+    at::Tensor q = by_head("q_proj", "q_norm", heads);
+    at::Tensor k = by_head("k_proj", "k_norm", groups);
     const at::Tensor v = Apply(self + "v_proj", x, input_bias).view({-1, groups, d});
     if (qwen3) {
       q = Normalize(self + "q_norm", q, norm_eps_);
@@ -116,8 +130,8 @@ class RotaryDecoder {
     const int64_t d_v =
         Size(config_, "v_head_dim", minicpm ? Size(config_, "hidden_size") / heads : 128);
     const bool bias = Flag("attention_bias");
-    const bool interleaved = family_ == "deepseek_v2" ||
-                             (family_ == "deepseek_v3" && Get(config_, "rope_interleave", true));
+    const bool interleaved =
+        family_ == "deepseek_v2" || (!minicpm && Get(config_, "rope_interleave", true));
 
     const at::Tensor query_input =
         query_rank == 0
@@ -221,8 +235,8 @@ at::Tensor Logits(const Json& config, const Tensors& tensors, const std::vector<
   const at::Tensor tokens = at::tensor(at::ArrayRef<int64_t>(ids), at::kLong);
   const auto family = config.at("model_type").get<std::string>();
   if (family == "gpt2") return Gpt2Decoder(config, tensors).Logits(tokens);
-  if (family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3" ||
-      IsLatent(family)) {
+  if (family == "llama" || family == "mistral" || family == "mixtral" || family == "olmoe" ||
+      BaseOf(family) == "qwen2" || BaseOf(family) == "qwen3" || IsLatent(BaseOf(family))) {
     return RotaryDecoder(config, tensors).Logits(tokens);
   }
   if (IsVariant(family)) return VariantLogits(config, tensors, tokens);

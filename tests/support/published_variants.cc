@@ -6,15 +6,22 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/support/published_experts.h"
+
 namespace triptych::published {
 namespace {
+
+// granitemoe is granite, except for its experts.
+std::string VariantOf(const std::string& family) {
+  return family == "granitemoe" ? "granite" : family;
+}
 
 class VariantDecoder {
  public:
   VariantDecoder(const Json& config, const Tensors& tensors)
       : config_(config),
         tensors_(tensors),
-        family_(config.at("model_type").get<std::string>()),
+        family_(VariantOf(config.at("model_type").get<std::string>())),
         heads_(Size(config, "num_attention_heads")),
         groups_(Size(config, "num_key_value_heads", DefaultGroups(), heads_)),
         d_(Size(config, "head_dim", Size(config, "hidden_size") / heads_)) {
@@ -109,7 +116,9 @@ class VariantDecoder {
     }
     const double branch = Is("granite") ? Get(config_, "residual_multiplier", 1.0) : 1;
     const at::Tensor y = x + branch * attended;
-    return y + branch * Mlp(prefix + "mlp.", Normalize(prefix + "post_attention_layernorm", y));
+    const at::Tensor z = Normalize(prefix + "post_attention_layernorm", y);
+    return y + branch * (ExpertsOf(config_, layer) > 0 ? MixExperts(config_, tensors_, prefix, z)
+                                                       : Mlp(prefix + "mlp.", z));
   }
 
   // Whether a layer has the window, if there is one.
@@ -218,8 +227,8 @@ class VariantDecoder {
 
 bool IsVariant(const std::string& family) {
   return family == "cohere" || family == "gemma" || family == "gemma2" || family == "gemma3_text" ||
-         family == "granite" || family == "olmo2" || family == "phi3" || family == "smollm3" ||
-         family == "stablelm" || family == "starcoder2";
+         VariantOf(family) == "granite" || family == "olmo2" || family == "phi3" ||
+         family == "smollm3" || family == "stablelm" || family == "starcoder2";
 }
 
 at::Tensor VariantLogits(const Json& config, const Tensors& tensors, const at::Tensor& ids) {

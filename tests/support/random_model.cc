@@ -100,6 +100,60 @@ std::vector<NamedConfig> EveryOption() {
   return configs;
 }
 
+std::vector<NamedConfig> EveryOptionOfExperts() {
+  std::vector<NamedConfig> configs;
+  const auto add = [&](const std::string& name, AttentionKind kind,
+                       const ExpertsConfig& experts) -> ModelConfig& {
+    ModelConfig& config = configs.emplace_back(NamedConfig{name, Base(kind)}).config;
+    config.experts = experts;
+    return config;
+  };
+  add("Experts", AttentionKind::kGqa,
+      {.n_routed_experts = 5,
+       .num_experts_per_tok = 2,
+       .moe_intermediate_size = 19,
+       .sparse_layers = {}});
+  {
+    ModelConfig& config = add("ExpertsGatedAndDenseLayers", AttentionKind::kMha,
+                              {.n_routed_experts = 4,
+                               .num_experts_per_tok = 3,
+                               .moe_intermediate_size = 11,
+                               .shared_expert_intermediate_size = 13,
+                               .shared_expert_gate = true,
+                               .norm_topk_prob = true,
+                               .routed_scaling_factor = 1.5,
+                               .sparse_layers = {1, 0, 1}});
+    config.num_hidden_layers = 3;
+  }
+  add("ExpertsOfGroups", AttentionKind::kMha,
+      {.n_routed_experts = 6,
+       .num_experts_per_tok = 3,
+       .moe_intermediate_size = 11,
+       .topk_method = TopkMethod::kGroupLimitedGreedy,
+       .n_group = 3,
+       .topk_group = 2,
+       .routed_scaling_factor = 2,
+       .sparse_layers = {}});
+  {
+    ModelConfig& config = add("MlaExpertsByBias", AttentionKind::kMla,
+                              {.n_routed_experts = 8,
+                               .num_experts_per_tok = 3,
+                               .moe_intermediate_size = 11,
+                               .shared_expert_intermediate_size = 22,
+                               .scoring_func = ScoringFunc::kSigmoid,
+                               .topk_method = TopkMethod::kNoauxTc,
+                               .n_group = 4,
+                               .topk_group = 2,
+                               .norm_topk_prob = true,
+                               .routed_scaling_factor = 2.5,
+                               .sparse_layers = {}});
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 4;
+    config.kv_a_layernorm = true;
+  }
+  return configs;
+}
+
 ModelConfig SmallModel(AttentionKind kind) {
   ModelConfig config = Base(kind);
   config.vocab_size = 258;

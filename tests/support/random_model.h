@@ -25,6 +25,9 @@ inline void PrintTo(const NamedConfig& named, std::ostream* os) { *os << named.n
 // Decoders that together use every option, with widths that are not multiples of a vector.
 std::vector<NamedConfig> EveryOption();
 
+// The same of mixtures of experts.
+std::vector<NamedConfig> EveryOptionOfExperts();
+
 // One small decoder of each kind, with the byte tokenizer's vocabulary.
 std::vector<NamedConfig> EachKind();
 ModelConfig SmallModel(AttentionKind kind);

@@ -40,12 +40,13 @@ constexpr auto kMaxTokens = static_cast<int64_t>(kMaxScoredPieces);
 
 // The pre-tokenizers of published byte-level models, as in their tokenizer.json.
 struct PreTokenizer {
-  const char* name;               // in GGUF files
-  const char* pattern = nullptr;  // null: GPT-2's
-  bool cuts_digits = false;       // separates digits, before the pattern
-  bool normalizes = false;        // to NFC
-  bool ignores_merges = false;    // for a word that is a token
-  bool begins = false;            // default of add_bos_token
+  const char* name;                          // in GGUF files
+  const char* pattern = nullptr;             // null: GPT-2's
+  bool cuts_digits = false;                  // separates digits, before the pattern
+  std::span<const char* const> before = {};  // patterns that cut a text before the pattern does
+  bool normalizes = false;                   // to NFC
+  bool ignores_merges = false;               // for a word that is a token
+  bool begins = false;                       // default of add_bos_token
 };
 constexpr const char* kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
@@ -53,6 +54,7 @@ constexpr const char* kLlama3Pattern =
 constexpr const char* kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kBeforeDeepseekV3Pattern[] = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+"};
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2"},
     {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .begins = true},
@@ -67,6 +69,13 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "refact", .cuts_digits = true},
     {.name = "command-r", .cuts_digits = true, .normalizes = true},
     {.name = "dbrx", .pattern = kLlama3Pattern},
+    {.name = "glm4", .pattern = kLlama3Pattern},
+    {.name = "deepseek-v3",
+     .pattern = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
+                R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"
+                R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
+     .before = kBeforeDeepseekV3Pattern,
+     .begins = true},
     {.name = "tekken",
      .pattern = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
                 R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
@@ -260,12 +269,14 @@ ByteLevel TakeByteLevel(JsonFields& fields, TokenizerNotes& notes) {
   }
   Json cuts = Json::array();
   if (pre.cuts_digits) cuts.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (pre.pattern != nullptr) {
+  const auto cut_by = [&](const char* pattern) {
     cuts.push_back({{"type", "Split"},
-                    {"pattern", {{"Regex", pre.pattern}}},
+                    {"pattern", {{"Regex", pattern}}},
                     {"behavior", "Isolated"},
                     {"invert", false}});
-  }
+  };
+  for (const char* pattern : pre.before) cut_by(pattern);
+  if (pre.pattern != nullptr) cut_by(pre.pattern);
   cuts.push_back(
       {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre.pattern == nullptr}});
   Json json = {{"added_tokens", std::move(added)},

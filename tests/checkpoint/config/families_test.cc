@@ -492,7 +492,7 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"Qwen3-0.6B", Qwen3(), kGqa, 28, 16, 8, 128, 40960, 151936},
       {"gpt2", Gpt2(), kMha, 12, 12, 12, 64, 1024, 50257},
       {"gpt2-xl", published::Gpt2Xl(), kMha, 48, 25, 25, 64, 1024, 50257},
-      {"DeepSeek-V2-Lite", DeepSeekDense(), kMla, 27, 16, 16, 128, 163840, 102400},
+      {"DeepSeek-V2-Lite without experts", DeepSeekDense(), kMla, 27, 16, 16, 128, 163840, 102400},
       {"MiniCPM3-4B", MiniCpm3(), kMla, 62, 40, 40, 64, 32768, 73448},
       {"Phi-3-mini-4k", Phi3Mini(), kMha, 32, 32, 32, 96, 4096, 32064},
       {"granite-3.1-2b", Granite(), kGqa, 40, 32, 8, 64, 131072, 49155},
@@ -503,7 +503,16 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"starcoder2-3b", Starcoder2(), kGqa, 30, 24, 2, 128, 16384, 49152},
       {"stablelm-2-1.6b", StableLm2(), kMha, 24, 32, 32, 64, 4096, 100352},
       {"OLMo-2-1B", Olmo2(), kMha, 16, 16, 16, 128, 4096, 100352},
-      {"aya-23-8B", Aya(), kGqa, 32, 32, 8, 128, 8192, 256000}};
+      {"aya-23-8B", Aya(), kGqa, 32, 32, 8, 128, 8192, 256000},
+      {"DeepSeek-V2-Lite", DeepSeekV2Lite(), kMla, 27, 16, 16, 128, 163840, 102400},
+      {"DeepSeek-V3", published::DeepSeekV3(), kMla, 61, 128, 128, 128, 163840, 129280},
+      {"Moonlight-16B-A3B", published::Moonlight(), kMla, 27, 16, 16, 128, 8192, 163840},
+      {"GLM-4.7-Flash", published::Glm47Flash(), kMla, 47, 20, 20, 192, 202752, 154880},
+      {"Mixtral-8x7B-v0.1", published::Mixtral(), kGqa, 32, 32, 8, 128, 32768, 32000},
+      {"OLMoE-1B-7B", published::Olmoe(), kMha, 16, 16, 16, 128, 4096, 50304},
+      {"Qwen1.5-MoE-A2.7B", published::Qwen15Moe(), kMha, 24, 16, 16, 128, 8192, 151936},
+      {"Qwen3-30B-A3B", published::Qwen3Moe(), kGqa, 48, 32, 4, 128, 40960, 151936},
+      {"granite-3.0-1b-a400m", published::GraniteMoe(), kGqa, 24, 16, 8, 64, 4096, 49155}};
   ASSERT_EQ(all.size(), published::Every().size());
   for (const Sizes& it : all) {
     SCOPED_TRACE(it.name);

@@ -353,6 +353,9 @@ TEST(GgufTokenizerTest, EachPreTokenizerCutsAsPublished) {
   EXPECT_THAT(Pieces("qwen2", "12"), ElementsAre("1", "2"));
   EXPECT_THAT(Pieces("smollm", "12"), ElementsAre("1", "2"));
   EXPECT_THAT(Pieces("tekken", "12"), ElementsAre("1", "2"));
+  EXPECT_THAT(Pieces("glm4", "1234"), ElementsAre("12", "3", "4"));
+  EXPECT_THAT(Pieces("deepseek-v3", "1234"), ElementsAre("12", "3", "4"));
+  EXPECT_THAT(Pieces("deepseek-v3", "don't"), ElementsAre("don", "'t"));
   // A contraction in any case, or in lower case, or as a word goes on.
   EXPECT_THAT(Pieces("gpt-2", "don't"), ElementsAre("don", "'t"));
   EXPECT_THAT(Pieces("llama-bpe", "don't"), ElementsAre("don", "'t"));
@@ -406,7 +409,8 @@ TEST(GgufTokenizerTest, RefusesWhatIsNotSupported) {
   EXPECT_EQ(with(ByteLevel("gpt-2"), "pre", "falcon"),
             "m.gguf: tokenizer.ggml.pre is \"falcon\"; supported: \"gpt-2\", \"llama-bpe\", "
             "\"llama3\", \"llama-v3\", \"smaug-bpe\", \"qwen2\", \"deepseek-r1-qwen\", \"megrez\", "
-            "\"smollm\", \"starcoder\", \"refact\", \"command-r\", \"dbrx\", \"tekken\"");
+            "\"smollm\", \"starcoder\", \"refact\", \"command-r\", \"dbrx\", \"glm4\", "
+            "\"deepseek-v3\", \"tekken\"");
   Json without = ByteLevel("gpt-2");
   without.erase(kKey + "pre");
   EXPECT_EQ(Refusal(without), "m.gguf: tokenizer.ggml.pre is missing");
