@@ -16,12 +16,13 @@ namespace {
 
 // MLA's forms and prompt path, for the end of a model's log line; empty for other kinds.
 std::string HowLatentAttends(const ModelInfo& model) {
-  const std::vector<std::string>& forms = model.latent_forms;
+  const std::vector<ReducedForm>& forms = model.latent_forms;
   if (forms.empty()) return "";
-  const auto factored = std::count(forms.begin(), forms.end(), Name(ReducedForm::kFactored));
+  const auto factored = std::count(forms.begin(), forms.end(), ReducedForm::kFactored);
   const std::string prompts =
-      model.expand_from ? fmt::format("expanded attention from position {} on", *model.expand_from)
-                        : "reduced attention only";
+      model.info.expand_from
+          ? fmt::format("expanded attention from position {} on", *model.info.expand_from)
+          : "reduced attention only";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
 }
@@ -68,8 +69,9 @@ std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins&
   add("context",
       fmt::format("{} positions ({})", model.config.max_position_embeddings, origins.context));
   add("weights", fmt::format("{} ({})", WeightText(model.weight_formats), origins.weights));
-  add("KV cache", fmt::format("{} ({}), {} positions in {}", Name(model.cache_format),
-                              origins.cache, model.pool_positions, FormatBytes(model.cache_bytes)));
+  add("KV cache",
+      fmt::format("{} ({}), {} positions in {}", Name(model.cache_format), origins.cache,
+                  model.info.pool_positions(), FormatBytes(model.info.cache_bytes)));
   return lines;
 }
 
@@ -82,15 +84,16 @@ void LogModel(const ModelInfo& model, const ModelOrigins& origins) {
   }
   spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
                model.name, attention, model.parameters, WeightText(model.weight_formats),
-               model.geometry.BytesPerPosition(), Name(model.cache_format), model.pool_positions,
-               HowLatentAttends(model));
+               model.info.geometry.BytesPerPosition(), Name(model.cache_format),
+               model.info.pool_positions(), HowLatentAttends(model));
   for (const std::string& line : OriginLines(model, origins)) {
     spdlog::info("model {}: {}", model.name, line);
   }
-  if (const auto& memory = model.device_memory) {
+  if (const auto& memory = model.info.device_memory) {
     spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
-                 memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.cache_bytes),
-                 FormatBytes(memory->workspace_bytes), memory->kernels);
+                 memory->device, FormatBytes(memory->weight_bytes),
+                 FormatBytes(model.info.cache_bytes), FormatBytes(memory->workspace_bytes),
+                 memory->kernels);
   }
   for (const std::vector<std::string>* lines : {&origins.tokenizer.warnings, &origins.warnings}) {
     for (const std::string& line : *lines) spdlog::warn("model {}: {}", model.name, line);

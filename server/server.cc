@@ -66,28 +66,6 @@ LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelConte
   return ForModel(options.name, [&] { return LoadModel(options, context); });
 }
 
-// The ModelInfo of a loaded model, except chat_template and window_is_context.
-ModelInfo Describe(const LoadedModel& loaded) {
-  ModelInfo model{.name = loaded.name,
-                  .config = loaded.config,
-                  .config_json = checkpoint::ToJson(loaded.config),
-                  .converted_from = loaded.converted_from,
-                  .weight_formats = loaded.weight_formats,
-                  .cache_format = loaded.cache_format,
-                  .parameters = loaded.parameters,
-                  .parameter_bytes = loaded.parameter_bytes,
-                  .latent_forms = {},
-                  .expand_from = loaded.info.expand_from,
-                  .geometry = loaded.info.geometry,
-                  .cache_bytes = loaded.info.cache_bytes,
-                  .device_memory = loaded.info.device_memory,
-                  .pool_positions = loaded.info.pool_positions(),
-                  .tokenizer = loaded.tokenizer,
-                  .defaults = loaded.defaults};
-  for (const ReducedForm form : loaded.latent_forms) model.latent_forms.emplace_back(Name(form));
-  return model;
-}
-
 // The origin of a format that an option may set.
 std::string FormatOrigin(bool given, const char* option, const std::string& otherwise) {
   return given ? std::string("by ") + option : otherwise;
@@ -272,10 +250,11 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
     }
-    entries.push_back({Describe(loaded), std::move(loaded.engine)});
-    entries.back().model.chat_template = ChooseChatTemplate(
-        options.models[i], own, *entries.back().model.tokenizer, options.chat_template, origins);
-    entries.back().model.window_is_context = window_is_context;
+    const auto chat_template = ChooseChatTemplate(options.models[i], own, *loaded.tokenizer,
+                                                  options.chat_template, origins);
+    entries.push_back(
+        {.model = {loaded, checkpoint::ToJson(loaded.config), window_is_context, chat_template},
+         .engine = std::move(loaded.engine)});
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(

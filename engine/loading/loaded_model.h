@@ -18,23 +18,11 @@
 #include "engine/model/conversion_spec.h"
 #include "engine/model/latent_shape.h"
 #include "engine/serving/engine.h"
-#include "engine/serving/request.h"
-#include "engine/text/tokenizer.h"
+#include "engine/serving/served_model.h"
 
 namespace triptych {
 
-struct LoadedModel {
-  std::string name;
-  ModelConfig config;                           // as served: after a conversion
-  std::optional<AttentionKind> converted_from;  // the checkpoint's, if it was converted
-  WeightFormats weight_formats;
-  CacheFormat cache_format = CacheFormat::kFloat32;
-  int64_t parameters = 0;
-  int64_t parameter_bytes = 0;            // of all tensors, in weight_formats
-  std::vector<ReducedForm> latent_forms;  // [layers]; empty unless MLA
-  BackendInfo info;                       // the engine's; any thread may read it
-  std::shared_ptr<const Tokenizer> tokenizer;
-  serving::RequestDefaults defaults;  // the checkpoint's; the engine does not apply them itself
+struct LoadedModel : serving::ServedModel {
   // The checkpoint's generation settings that are not applied (GenerationConfig::not_applied).
   std::string not_applied;
   checkpoint::TokenizerNotes tokenizer_notes;

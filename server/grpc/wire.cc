@@ -386,18 +386,20 @@ v1::Model ToProto(const ModelInfo& model, bool special_tokens) {
     message.add_row_elements(CacheRowElements(config, layer));
   }
   message.set_elements_per_position(ElementsPerPosition(config));
-  message.set_bytes_per_position(model.geometry.BytesPerPosition());
-  message.set_mha_bytes_per_position(model.geometry.mha_bytes_per_position);
+  message.set_bytes_per_position(model.info.geometry.BytesPerPosition());
+  message.set_mha_bytes_per_position(model.info.geometry.mha_bytes_per_position);
   message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
-  message.set_pool_positions(model.pool_positions);
-  for (const std::string& form : model.latent_forms) message.add_latent_forms(form);
-  if (model.expand_from) message.set_expand_from(*model.expand_from);
-  if (const auto& memory = model.device_memory) {
+  message.set_pool_positions(model.info.pool_positions());
+  for (const ReducedForm form : model.latent_forms) {
+    message.add_latent_forms(std::string(Name(form)));
+  }
+  if (model.info.expand_from) message.set_expand_from(*model.info.expand_from);
+  if (const auto& memory = model.info.device_memory) {
     v1::DeviceMemory& device = *message.mutable_device_memory();
     device.set_device(memory->device);
     device.set_weight_bytes(memory->weight_bytes);
     device.set_workspace_bytes(memory->workspace_bytes);
-    device.set_cache_bytes(model.cache_bytes);
+    device.set_cache_bytes(model.info.cache_bytes);
   }
   *message.mutable_tokenizer() = ToProto(*model.tokenizer, special_tokens);
   *message.mutable_generation_defaults() = ToProto(model.defaults);

@@ -57,9 +57,9 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
           {"weight_dtype", Name(model.weight_formats.layers)},
           {"embedding_dtype", Name(model.weight_formats.embeddings)},
           {"kv_cache_dtype", Name(model.cache_format)},
-          {"device", model.device_memory ? model.device_memory->device : "cpu"},
-          {"bytes_per_position", model.geometry.BytesPerPosition()},
-          {"mha_bytes_per_position", model.geometry.mha_bytes_per_position},
+          {"device", model.info.device_memory ? model.info.device_memory->device : "cpu"},
+          {"bytes_per_position", model.info.geometry.BytesPerPosition()},
+          {"mha_bytes_per_position", model.info.geometry.mha_bytes_per_position},
           {"max_positions", model.config.max_position_embeddings},
           {"max_model_len", MostPositions(model)},  // vLLM's name
           {"generation_defaults", DefaultsJson(model.defaults)},

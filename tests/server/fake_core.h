@@ -35,7 +35,8 @@ class FakeCore {
     ModelInfo model = SmallModelInfo();
     model.tokenizer = std::make_shared<HeldTokenizer>(*this, model.tokenizer);
     model.config.max_position_embeddings = kPositions;
-    model.pool_positions = kPositions;
+    model.info.geometry.block_positions = 1000;
+    model.info.blocks = kPositions / 1000;
     model.chat_template = std::make_shared<const ChatTemplate>(
         *BuiltInTemplate("plain"), *model.tokenizer, ChatTemplate::SpecialTexts());
     auto fake = std::make_unique<FakeModel>(

@@ -8,7 +8,7 @@
 namespace triptych::server {
 
 int64_t MostPositions(const ModelInfo& model) {
-  return std::min(model.config.max_position_embeddings, model.pool_positions + 1);
+  return std::min(model.config.max_position_embeddings, model.info.pool_positions() + 1);
 }
 
 int64_t MostPromptTokens(const ModelInfo& model, bool generates) {
@@ -43,7 +43,7 @@ RequestSize RequestSize::Of(const ValidRequest& valid) {
 }
 
 Error Rejection(serving::SubmitStatus status, const RequestSize& size, const ModelInfo& model) {
-  const int64_t pool = model.pool_positions;
+  const int64_t pool = model.info.pool_positions();
   const std::string with_begin = size.begin_token ? " with the begin token" : "";
   switch (status) {
     case serving::SubmitStatus::kQueueFull:

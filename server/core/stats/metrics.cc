@@ -40,12 +40,12 @@ constexpr Number kGauges[] = {
      [](const ModelMetrics& model) { return Double(model.stats.pool_bytes); }},
     {"triptych_device_weight_bytes", "Bytes of the weights on a GPU; 0 on the CPU.",
      [](const ModelMetrics& model) {
-       const auto& memory = model.model->device_memory;
+       const auto& memory = model.model->info.device_memory;
        return memory ? Double(memory->weight_bytes) : 0;
      }},
     {"triptych_device_workspace_bytes", "Bytes of workspace on a GPU; 0 on the CPU.",
      [](const ModelMetrics& model) {
-       const auto& memory = model.model->device_memory;
+       const auto& memory = model.model->info.device_memory;
        return memory ? Double(memory->workspace_bytes) : 0;
      }},
     {"triptych_kv_cache_used_bytes",

@@ -15,7 +15,8 @@ inline ModelInfo SmallModelInfo() {
   model.name = "small";
   model.config.vocab_size = TestTokenizer()->vocab_size();
   model.config.max_position_embeddings = 64;
-  model.pool_positions = 32;
+  model.info.geometry.block_positions = 16;
+  model.info.blocks = 2;
   model.tokenizer = TestTokenizer();
   return model;
 }

@@ -73,7 +73,8 @@ class ServerCoreTest : public testing::Test {
       ModelInfo model = SmallModelInfo();
       model.name = "model-" + std::to_string(i);
       model.config.max_position_embeddings = positions;
-      model.pool_positions = positions;
+      model.info.geometry.block_positions = 1000;
+      model.info.blocks = positions / 1000;
       auto fake = std::make_unique<FakeModel>(FakeModel::Shape{.vocab_size = 258,
                                                                .max_positions = positions,
                                                                .blocks = positions / 1000,

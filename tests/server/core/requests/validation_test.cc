@@ -65,7 +65,7 @@ TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
   EXPECT_TRUE(valid.value().begin_token);
 
   ModelInfo model = SmallModelInfo();
-  model.pool_positions = 1000;
+  model.info.blocks = 100;
   EXPECT_EQ(Validate(Text("ab"), model).value().request.max_new_tokens, 64 - 3)
       << "as many as the context holds";
   EXPECT_EQ(Validate(Text(std::string(62, 'a')), model).value().request.max_new_tokens, 1);
