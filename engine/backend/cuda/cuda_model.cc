@@ -51,17 +51,6 @@ void CheckWidths(const ModelConfig& config, int64_t block_positions) {
   }
 }
 
-// Throws LoadError unless every norm is one that the kernels compute.
-void CheckNorms(const ModelConfig& config) {
-  const auto refuse = [](const char* field, const char* allowed) {
-    throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed +
-                    "; --device cpu serves it");
-  };
-  if (!config.norm_inputs) refuse("norm_inputs is false", "true");
-  if (config.norm_outputs) refuse("norm_outputs is true", "false");
-  if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
-}
-
 // Makes a device the current one of the calling thread.
 int Select(int device) {
   Check(cudaSetDevice(device));
@@ -69,6 +58,18 @@ int Select(int device) {
 }
 
 }  // namespace
+
+void CheckCudaConfig(const ModelConfig& config) {
+  const auto refuse = [](const std::string& field, const char* allowed) {
+    throw LoadError(field + "; the CUDA backend allows only " + allowed +
+                    "; --device cpu serves it");
+  };
+  if (!config.norm_inputs) refuse("norm_inputs is false", "true");
+  if (config.norm_outputs) refuse("norm_outputs is true", "false");
+  if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
+  const int64_t experts = config.experts.n_routed_experts;
+  if (experts > 0) refuse("n_routed_experts is " + std::to_string(experts), "dense MLPs");
+}
 
 class CudaModel::Impl {
  public:
@@ -158,7 +159,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
-  CheckNorms(config);
+  CheckCudaConfig(config);
   CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;
