@@ -316,7 +316,7 @@ TEST_F(ServerOptionsTest, Defaults) {
   EXPECT_TRUE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 100);
   EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
-  EXPECT_EQ(options.weight_format, std::nullopt);
+  EXPECT_EQ(options.weights.layers, std::nullopt);
   EXPECT_EQ(options.cache_format, std::nullopt);
   EXPECT_EQ(options.device, "cpu");
   EXPECT_EQ(options.kv_cache_share, std::nullopt);
@@ -371,6 +371,8 @@ TEST_F(ServerOptionsTest, EveryFlag) {
                                "bfloat16",
                                "--embedding-dtype",
                                "int8",
+                               "--expert-dtype",
+                               "int4",
                                "--kv-cache-dtype",
                                "float32",
                                "--device",
@@ -428,8 +430,9 @@ TEST_F(ServerOptionsTest, EveryFlag) {
   EXPECT_EQ(options.transport.limits.max_streams, 5);
   EXPECT_EQ(options.chat_template, *BuiltInTemplate("mistral"));
   EXPECT_EQ(options.max_positions, 4096);
-  EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
-  EXPECT_EQ(options.embedding_format, WeightFormat::kInt8);
+  EXPECT_EQ(options.weights.layers, WeightFormat::kBFloat16);
+  EXPECT_EQ(options.weights.embeddings, WeightFormat::kInt8);
+  EXPECT_EQ(options.weights.experts, WeightFormat::kInt4);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 0);
   EXPECT_EQ(options.backend.block_positions, 32);
@@ -473,7 +476,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
   EXPECT_EQ(parsed.options.transport.listen, "127.0.0.1:8");
   EXPECT_EQ(parsed.options.engine.max_running, 5);
   EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
-  EXPECT_EQ(parsed.options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(parsed.options.weights.layers, WeightFormat::kBFloat16);
 }
 
 TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
@@ -616,6 +619,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--embedding-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve int8 weights; allowed: cpu"},
       {{"--model", model, "--embedding-dtype", "int3"}, "--embedding-dtype: int3 not in"},
+      {{"--model", model, "--expert-dtype", "int3"}, "--expert-dtype: int3 not in"},
       {{"--model", model, "--kv-cache-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--chat-template", "alpaca"},

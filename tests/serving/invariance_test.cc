@@ -68,11 +68,12 @@ struct Conduct {
   bool prefix_cache = true;
 };
 
-// EachKind(), and MLA whose prompts change from reduced to expanded attention at a position.
+// EachKind(); MLA whose prompts change from reduced to expanded attention at a position; experts.
 std::vector<NamedConfig> Models() {
   std::vector<NamedConfig> models = EachKind();
   models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
   models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
+  models.push_back({"MlaExperts", SmallExpertsModel(AttentionKind::kMla)});
   return models;
 }
 constexpr int64_t kExpandFrom = 13;

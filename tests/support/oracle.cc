@@ -178,6 +178,13 @@ class Model {
 
   Matrix Mlp(int64_t layer, const Matrix& x) const {
     const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
+    const std::vector<int64_t>& sparse = config_.experts.sparse_layers;
+    const bool routed = config_.experts.n_routed_experts > 0;
+    return routed && (sparse.empty() || sparse[layer] == 1) ? MixExperts(mlp, x) : Mlp(mlp, x);
+  }
+
+ private:
+  Matrix Mlp(const std::string& mlp, const Matrix& x) const {
     Matrix inner = Apply(FindLinear(mlp + "up_proj"), x);
     if (config_.mlp == MlpKind::kSwiglu) {
       const Matrix gate = Apply(FindLinear(mlp + "gate_proj"), x);
@@ -190,7 +197,88 @@ class Model {
     return Apply(FindLinear(mlp + "down_proj"), inner);
   }
 
- private:
+  // engine/definitions.md#experts, token by token.
+  Matrix MixExperts(const std::string& mlp, const Matrix& x) const {
+    const ExpertsConfig& experts = config_.experts;
+    const Matrix logits = Apply({weights_.at(mlp + "gate.weight"), {}}, x);
+    const Matrix bias = Find(mlp + "gate.e_score_correction_bias");
+    Matrix y(x.rows, x.cols);
+    for (int64_t token = 0; token < x.rows; ++token) {
+      Matrix row(1, x.cols);
+      for (int64_t j = 0; j < x.cols; ++j) row(0, j) = x(token, j);
+      std::vector<double> scores;
+      double total = 0;
+      for (int64_t e = 0; e < logits.cols; ++e) {
+        const bool sigmoid = experts.scoring_func == ScoringFunc::kSigmoid;
+        scores.push_back(sigmoid ? 1 / (1 + std::exp(-logits(token, e)))
+                                 : std::exp(logits(token, e)));
+        total += scores.back();
+      }
+      if (experts.scoring_func == ScoringFunc::kSoftmax) {
+        for (double& score : scores) score /= total;
+      }
+      const std::vector<int64_t> chosen = ChooseExperts(scores, bias);
+      double sum = 0;
+      for (const int64_t e : chosen) sum += scores[e];
+      for (const int64_t e : chosen) {
+        const double weight =
+            experts.routed_scaling_factor * (experts.norm_topk_prob ? scores[e] / sum : scores[e]);
+        AddScaled(Mlp(mlp + "experts." + std::to_string(e) + ".", row), weight, token, y);
+      }
+      if (experts.shared_expert_intermediate_size == 0) continue;
+      double gate = 1;
+      if (experts.shared_expert_gate) {
+        gate =
+            1 /
+            (1 + std::exp(-Apply({weights_.at(mlp + "shared_expert_gate.weight"), {}}, row)(0, 0)));
+      }
+      AddScaled(Mlp(mlp + "shared_experts.", row), gate, token, y);
+    }
+    return y;
+  }
+
+  // The chosen experts of a token. bias: [1, E], or empty.
+  std::vector<int64_t> ChooseExperts(const std::vector<double>& scores, const Matrix& bias) const {
+    const ExpertsConfig& experts = config_.experts;
+    std::vector<double> ranked = scores;
+    for (size_t e = 0; e < ranked.size() && !bias.empty(); ++e) ranked[e] += bias.data[e];
+    const int64_t size = experts.n_routed_experts / experts.n_group;
+    std::vector<double> of_groups;
+    for (int64_t g = 0; g < experts.n_group; ++g) {
+      std::vector<double> group(ranked.begin() + g * size, ranked.begin() + (g + 1) * size);
+      std::sort(group.rbegin(), group.rend());
+      const bool two = experts.topk_method == TopkMethod::kNoauxTc && size > 1;
+      of_groups.push_back(two ? group[0] + group[1] : group[0]);
+    }
+    std::vector<int64_t> allowed;  // experts
+    for (const int64_t g : Best(of_groups, experts.topk_group)) {
+      for (int64_t e = g * size; e < (g + 1) * size; ++e) allowed.push_back(e);
+    }
+    std::sort(allowed.begin(), allowed.end());
+    std::vector<double> of_allowed;
+    for (const int64_t e : allowed) of_allowed.push_back(ranked[e]);
+    std::vector<int64_t> chosen;
+    for (const int64_t i : Best(of_allowed, experts.num_experts_per_tok)) {
+      chosen.push_back(allowed[i]);
+    }
+    return chosen;
+  }
+
+  // Indices of the largest numbers; of equal ones the first.
+  static std::vector<int64_t> Best(std::vector<double> numbers, int64_t count) {
+    std::vector<int64_t> best;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto largest = std::max_element(numbers.begin(), numbers.end());
+      best.push_back(largest - numbers.begin());
+      *largest = -std::numeric_limits<double>::infinity();
+    }
+    return best;
+  }
+
+  static void AddScaled(const Matrix& row, double factor, int64_t token, Matrix& y) {
+    for (int64_t j = 0; j < y.cols; ++j) y(token, j) += factor * row(0, j);
+  }
+
   const ModelConfig& config_;
   const Arrays& weights_;
 };
