@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/commands.h"
 #include "client/flags.h"
@@ -25,33 +28,59 @@ std::string ShortDtype(const std::string& dtype) {
   return dtype;
 }
 
-// The dtype of the weights and, if it differs, that of the cache.
+// The dtype of the weights and, if they differ, those of the experts and of the cache.
 std::string Dtypes(const v1::Model& model) {
-  const std::string dtype = ShortDtype(model.weight_dtype());
-  if (model.kv_cache_dtype() == model.weight_dtype()) return dtype;
-  return dtype + "/" + ShortDtype(model.kv_cache_dtype());
+  std::string dtypes = ShortDtype(model.weight_dtype());
+  if (!model.expert_dtype().empty() && model.expert_dtype() != model.weight_dtype()) {
+    dtypes += "+" + ShortDtype(model.expert_dtype());
+  }
+  if (model.kv_cache_dtype() == model.weight_dtype()) return dtypes;
+  return dtypes + "/" + ShortDtype(model.kv_cache_dtype());
 }
+
+// Places of the columns that only models with experts have: after the parameters, and after the
+// bytes.
+constexpr int kActive = 3;
+constexpr int kRead = 6;
 
 // Models: a list of v1::Model.
 template <typename Models>
 void PrintModels(const Models& models) {
-  Table table({{"model", Table::Align::kLeft},
-               {"kind"},
-               {"parameters"},
-               {"dtype"},
-               {"bytes"},
-               {"elements/\nposition"},
-               {"bytes/\nposition"},
-               {"vs\nMHA"},
-               {"context"},
-               {"positions\nthat fit"}});
+  const bool experts = std::any_of(models.begin(), models.end(), [](const v1::Model& model) {
+    return !model.expert_dtype().empty();
+  });
+  std::vector<Table::Column> columns = {{"model", Table::Align::kLeft},
+                                        {"kind"},
+                                        {"parameters"},
+                                        {"dtype"},
+                                        {"bytes"},
+                                        {"elements/\nposition"},
+                                        {"bytes/\nposition"},
+                                        {"vs\nMHA"},
+                                        {"context"},
+                                        {"positions\nthat fit"}};
+  if (experts) {
+    columns.insert(columns.begin() + kActive, {"active"});
+    columns.insert(columns.begin() + kRead, {"read/\ntoken"});
+  }
+  Table table(columns);
   for (const v1::Model& model : models) {
-    table.AddRow({model.name(), Label(model.attention()), FormatCount(model.parameters()),
-                  Dtypes(model), FormatBytes(model.parameter_bytes()),
-                  FormatCount(model.elements_per_position()),
-                  FormatBytes(model.bytes_per_position()),
-                  FormatSaving(model.mha_bytes_per_position(), model.bytes_per_position()),
-                  FormatCount(model.max_positions()), FormatCount(model.pool_positions())});
+    std::vector<std::string> cells = {
+        model.name(),
+        Label(model.attention()),
+        FormatCount(model.parameters()),
+        Dtypes(model),
+        FormatBytes(model.parameter_bytes()),
+        FormatCount(model.elements_per_position()),
+        FormatBytes(model.bytes_per_position()),
+        FormatSaving(model.mha_bytes_per_position(), model.bytes_per_position()),
+        FormatCount(model.max_positions()),
+        FormatCount(model.pool_positions())};
+    if (experts) {
+      cells.insert(cells.begin() + kActive, FormatCount(model.active_parameters()));
+      cells.insert(cells.begin() + kRead, FormatBytes(model.read_bytes_per_token()));
+    }
+    table.AddRow(std::move(cells));
   }
   Print(table.ToString());
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/model/latent_shape.h"
@@ -26,11 +27,6 @@ std::string HowLatentAttends(const ModelInfo& model) {
           : "reduced attention only";
   return fmt::format("; layers: {} factored, {} premultiplied; prompts by {}", factored,
                      std::ssize(forms) - factored, prompts);
-}
-
-std::string WeightText(const WeightFormats& formats) {
-  if (formats.layers == formats.embeddings) return std::string(Name(formats.layers));
-  return fmt::format("{}, embeddings in {}", Name(formats.layers), Name(formats.embeddings));
 }
 
 // 257 "<|endoftext|>", or the number alone for a token without a special text.
@@ -56,6 +52,14 @@ std::string BeginText(const ModelInfo& model, const checkpoint::TokenizerNotes& 
   return fmt::format("{} ({})", TokenText(*begin, *model.tokenizer), notes.begin);
 }
 
+// "6 of 64 for each token, which uses 2661154816 of the parameters".
+std::string ExpertsText(const ModelInfo& model) {
+  const ExpertsConfig& experts = model.config.experts;
+  return fmt::format("{} of {} for each token, which uses {} of the parameters",
+                     experts.num_experts_per_tok, experts.n_routed_experts,
+                     model.active_parameters);
+}
+
 // The lines of the table.
 std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins& origins) {
   const std::string chat = model.chat_template ? model.chat_template->name() : "none";
@@ -69,7 +73,9 @@ std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins&
   add("chat template", fmt::format("{} ({})", chat, origins.chat));
   add("context",
       fmt::format("{} positions ({})", model.config.max_position_embeddings, origins.context));
-  add("weights", fmt::format("{} ({})", WeightText(model.weight_formats), origins.weights));
+  if (model.config.experts.n_routed_experts > 0) add("experts", ExpertsText(model));
+  add("weights", fmt::format("{} ({}), {} read per token", WeightsText(model.weight_formats),
+                             origins.weights, FormatBytes(model.read_bytes_per_token)));
   add("KV cache",
       fmt::format("{} ({}), {} positions in {}", Name(model.cache_format), origins.cache,
                   model.info.pool_positions(), FormatBytes(model.info.cache_bytes)));
@@ -84,7 +90,7 @@ void LogModel(const ModelInfo& model, const ModelOrigins& origins) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
   }
   LogInfo("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-          model.name, attention, model.parameters, WeightText(model.weight_formats),
+          model.name, attention, model.parameters, WeightsText(model.weight_formats),
           model.info.geometry.BytesPerPosition(), Name(model.cache_format),
           model.info.pool_positions(), HowLatentAttends(model));
   for (const std::string& line : OriginLines(model, origins)) {

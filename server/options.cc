@@ -175,10 +175,13 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
 
 // Formats and device of every model.
 void DeclareCompute(CLI::App& app, ServerOptions& options) {
-  AddNamed(app, "--dtype", options.weight_format,
+  AddNamed(app, "--dtype", options.weights.layers,
            "Format of the weights [the checkpoint's; on a GPU bfloat16]");
-  AddNamed(app, "--embedding-dtype", options.embedding_format,
+  AddNamed(app, "--embedding-dtype", options.weights.embeddings,
            "Format of the embedding and output matrix [--dtype, or else the checkpoint's]");
+  AddNamed(app, "--expert-dtype", options.weights.experts,
+           "Format of the routed experts of models that have them [--dtype, or else the "
+           "checkpoint's]");
   AddNamed(app, "--kv-cache-dtype,--kv-dtype", options.cache_format,
            "Format of the KV cache [float32 for float32 weights, else bfloat16]");
   app.add_option("--device", options.device,
@@ -319,8 +322,7 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
 int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
                       ServerOptions& options) {
   if (options.device == "auto") {
-    options.device =
-        ChooseDevice(options.weight_format, options.embedding_format, options.cache_format);
+    options.device = ChooseDevice(options.weights, options.cache_format);
   }
   std::optional<int64_t> gpu_bytes;
   try {
@@ -403,8 +405,7 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
 // Throws CLI::ValidationError if two options contradict each other.
 void CheckTogether(const ServerOptions& options) {
   try {
-    CheckDevice(options.device, options.weight_format, options.embedding_format,
-                options.cache_format);
+    CheckDevice(options.device, options.weights, options.cache_format);
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError("--device", e.what());
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/backend/model_backend.h"
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/formats.h"
 #include "engine/serving/engine.h"
 #include "server/core/access/admission.h"
@@ -29,8 +30,7 @@ struct ServerOptions {
   // For models that set none and have no default one that can be used.
   std::optional<ChatTemplateText> chat_template;
   std::optional<int64_t> max_positions;  // of models that set none; absent: their own context
-  std::optional<WeightFormat> weight_format;
-  std::optional<WeightFormat> embedding_format;
+  AskedWeightFormats weights;
   std::optional<CacheFormat> cache_format;
   std::string device = "cpu";  // all models: cpu, cuda or cuda:N
   BackendOptions backend;      // except kv_cache_bytes and cache_format: set per model

@@ -94,8 +94,11 @@ ModelOrigins OriginsOf(const LoadOptions& load) {
   }
   const std::string default_weights =
       load.device == "cpu" ? "the checkpoint's" : "the default on a GPU";
-  origins.weights = FormatOrigin(load.weight_format.has_value(), "--dtype", default_weights);
-  if (load.embedding_format) origins.weights += ", embeddings by --embedding-dtype";
+  origins.weights = FormatOrigin(load.weights.layers.has_value(), "--dtype", default_weights);
+  if (load.weights.embeddings) origins.weights += ", embeddings by --embedding-dtype";
+  if (load.weights.experts && checkpoint.config.experts.n_routed_experts > 0) {
+    origins.weights += ", experts by --expert-dtype";
+  }
   origins.cache = FormatOrigin(load.cache_format.has_value(), "--kv-cache-dtype",
                                "the default for these weights");
   return origins;
@@ -147,8 +150,7 @@ std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
         .name = model.name,
         .checkpoint =
             ForModel(model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
-        .weight_format = options.weight_format,
-        .embedding_format = options.embedding_format,
+        .weights = options.weights,
         .cache_format = options.cache_format,
         .backend = options.backend,
         .engine = options.engine,

@@ -89,6 +89,15 @@ struct BackendInfo {
   int64_t pool_positions() const;
 };
 
+// Tokens of a model's routed experts since it was loaded. The load of an expert is the number of
+// its tokens, divided by the mean of its layer's experts; 1 before the first token.
+struct ExpertLoad {
+  int64_t tokens = 0;  // of all experts: each token counts once for each expert that it chose
+  double least = 1;    // load of all layers' experts
+  double most = 1;
+  int64_t untouched = 0;  // experts that no token has chosen
+};
+
 // A model's device is unusable for the rest of this process. The message is one line.
 class DeviceLost : public std::runtime_error {
  public:
@@ -119,6 +128,8 @@ class ModelBackend {
   virtual std::unique_ptr<PromptScratch> MakePromptScratch(int64_t /*prompt*/) { return nullptr; }
 
   virtual const BackendInfo& info() const = 0;
+  // Absent if the model has no experts, or the backend does not count. Callable from any thread.
+  virtual std::optional<ExpertLoad> expert_load() const { return std::nullopt; }
 };
 
 // Throws std::out_of_range if an id or a position is out of range.

@@ -24,6 +24,10 @@ bool IsMatrix(const TensorSpec& spec) {
          !spec.name.ends_with(kSharedExpertGate);
 }
 
+int64_t ElementsOf(const TensorSpec& spec) {
+  return std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
 // Collects specs in the order of the forward pass.
 class SpecBuilder {
  public:
@@ -147,10 +151,18 @@ std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config) {
 
 int64_t ParameterCount(const ModelConfig& config) {
   int64_t count = 0;
-  for (const TensorSpec& spec : ExpectedTensors(config)) {
-    count += std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
-  }
+  for (const TensorSpec& spec : ExpectedTensors(config)) count += ElementsOf(spec);
   return count;
+}
+
+int64_t ActiveParameterCount(const ModelConfig& config) {
+  int64_t others = 0, routed = 0;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    (IsOfExpert(spec.name) ? routed : others) += ElementsOf(spec);
+  }
+  const ExpertsConfig& experts = config.experts;
+  if (experts.n_routed_experts == 0) return others;
+  return others + routed / experts.n_routed_experts * experts.num_experts_per_tok;
 }
 
 int64_t ParameterBytes(const ModelConfig& config, const WeightFormats& formats) {

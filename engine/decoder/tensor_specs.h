@@ -48,6 +48,8 @@ std::vector<std::string> PartPrefixes(const ModelConfig& config);
 
 // The number of elements of all weights.
 int64_t ParameterCount(const ModelConfig& config);
+// The same without the routed experts that a token does not choose.
+int64_t ActiveParameterCount(const ModelConfig& config);
 
 // The bytes of all weights in these formats. With a format of integers, vectors and positions are
 // float32.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <functional>
 #include <new>
 #include <optional>
@@ -112,9 +113,24 @@ std::unique_ptr<ModelBackend> MakeServingModel(const ModelConfig& config, Weight
 // On a GPU the default is bfloat16.
 WeightFormats ServedFormats(const ModelConfig& stored, const LoadOptions& options) {
   WeightFormats formats = options.device == "cpu" ? StoredFormats(stored) : WeightFormat::kBFloat16;
-  if (options.weight_format) formats = *options.weight_format;
-  if (options.embedding_format) formats.embeddings = *options.embedding_format;
+  formats = options.weights.Over(formats);
+  if (stored.experts.n_routed_experts == 0) formats.experts = formats.layers;
   return formats;
+}
+
+// Bytes of weights that a step of one token reads.
+int64_t ReadBytesPerToken(const ModelConfig& config, const WeightFormats& formats,
+                          const Placement& placement) {
+  const cpu::StepCost cost = cpu::CountStep(config, formats, std::nullopt);
+  switch (placement.backend) {
+    case Placement::Backend::kCpu:
+      return std::llround(cpu::ReadBytes(config, cost, 1));
+    case Placement::Backend::kCuda:
+    case Placement::Backend::kTensors:
+      break;
+  }
+  // Matrices are not padded on a GPU: two FLOP (a multiply-add) for each weight.
+  return WeightBytes(formats.layers, 1, cost.product_flops / 2);
 }
 
 CacheFormat ServedCacheFormat(const WeightFormats& formats, const LoadOptions& options) {
@@ -166,8 +182,8 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
   model.name = options.name;
   model.weight_formats = ServedFormats(stored, options);
   model.cache_format = ServedCacheFormat(model.weight_formats, options);
-  CheckDevice(options.device, model.weight_formats.layers, model.weight_formats.embeddings,
-              model.cache_format);
+  const auto& [layers, embeddings, experts] = model.weight_formats;
+  CheckDevice(options.device, {layers, embeddings, experts}, model.cache_format);
   const Placement placement = Place(options.device, model.weight_formats, model.cache_format);
   const TensorFormat tensors = TensorsFor(model.weight_formats);
   auto reader =
@@ -185,7 +201,9 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
     source = std::move(reader);
   }
   model.parameters = ParameterCount(model.config);  // with all learned positions
+  model.active_parameters = ActiveParameterCount(model.config);
   model.parameter_bytes = ParameterBytes(model.config, model.weight_formats);
+  model.read_bytes_per_token = ReadBytesPerToken(model.config, model.weight_formats, placement);
   model.latent_forms = ReducedForms(model.config);
   model.config.max_position_embeddings = ServedPositions(options);
   model.tokenizer = std::move(tokenizer);
@@ -229,26 +247,25 @@ int64_t ServedPositions(const LoadOptions& options) {
   return std::min(positions, std::max(config_limits::kPositionTable / width, held));
 }
 
-void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
-                 std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
+void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
+                 std::optional<CacheFormat> cache) {
   const auto refuse = [&](std::string_view what) {
     throw std::invalid_argument(name + " does not serve " + std::string(what) + "; allowed: cpu");
   };
-  for (const std::optional<WeightFormat>& format : {weights, embeddings}) {
+  for (const std::optional<WeightFormat>& format :
+       {weights.layers, weights.embeddings, weights.experts}) {
     if (name != "cpu" && format && IsInteger(*format)) {
       refuse(std::string(Name(*format)) + " weights");
     }
   }
   if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
-  WeightFormats formats = weights.value_or(WeightFormat::kBFloat16);
-  if (embeddings) formats.embeddings = *embeddings;
+  const WeightFormats formats = weights.Over(WeightFormat::kBFloat16);
   Place(name, formats, cache.value_or(DefaultCacheFormat(formats.layers)));
 }
 
-std::string ChooseDevice(std::optional<WeightFormat> weights,
-                         std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache) {
+std::string ChooseDevice(const AskedWeightFormats& weights, std::optional<CacheFormat> cache) {
   try {
-    CheckDevice("cuda:0", weights, embeddings, cache);
+    CheckDevice("cuda:0", weights, cache);
     return "cuda:0";
   } catch (const std::exception&) {  // including errors of the GPU
     return "cpu";

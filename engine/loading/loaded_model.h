@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/backend/model_backend.h"
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/formats.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tokenizer/tokenizer_settings.h"
@@ -32,11 +33,9 @@ struct LoadedModel : serving::ServedModel {
 struct LoadOptions {
   std::string name;
   checkpoint::OpenedCheckpoint checkpoint;
-  // Absent: the checkpoint's own; on a GPU, bfloat16.
-  std::optional<WeightFormat> weight_format = {};
-  // Format of the embedding and the output matrix. Absent: weight_format if that is set, else the
-  // checkpoint's own; on a GPU, bfloat16.
-  std::optional<WeightFormat> embedding_format = {};
+  // Default: the checkpoint's own; on a GPU, bfloat16. That of experts does not matter to a model
+  // without experts.
+  AskedWeightFormats weights = {};
   std::optional<CacheFormat> cache_format = {};  // absent: DefaultCacheFormat(layers)
   BackendOptions backend = {};                   // its cache_format and max_step_tokens are ignored
   serving::EngineOptions engine = {};
@@ -68,14 +67,12 @@ struct LoadedBytes {
 LoadedBytes CountLoadedBytes(const LoadOptions& options);
 
 // Throws std::invalid_argument with a one-line message unless `name` is "cpu", "cuda" or "cuda:N",
-// the device exists, and it serves the given formats of weights, embeddings and cache. An absent
-// format is the device's default.
-void CheckDevice(const std::string& name, std::optional<WeightFormat> weights,
-                 std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
+// the device exists, and it serves these formats. An absent format is the device's default.
+void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
+                 std::optional<CacheFormat> cache);
 
 // "cuda:0" if there is a GPU that serves these formats, else "cpu".
-std::string ChooseDevice(std::optional<WeightFormat> weights,
-                         std::optional<WeightFormat> embeddings, std::optional<CacheFormat> cache);
+std::string ChooseDevice(const AskedWeightFormats& weights, std::optional<CacheFormat> cache);
 
 // Free memory in bytes of a GPU, named as for CheckDevice. Absent for the CPU, and for a GPU that
 // CudaDevices does not list. Throws LoadError if CUDA reports an error.

@@ -73,8 +73,9 @@ class Engine {
   void Publish() TRIPTYCH_EXCLUDES(published_mutex_);
   // The statistics published last. Callable from any thread; does not wait for a step.
   KvCacheStats Published() const TRIPTYCH_EXCLUDES(published_mutex_);
-  // Readable from any thread.
+  // Both are readable from any thread.
   const EngineMetrics& metrics() const { return metrics_; }
+  std::optional<ExpertLoad> expert_load() const { return model_->expert_load(); }
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   // Scans every block.
   BlockMap MapBlocks() const;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/quantities.h"
@@ -38,7 +39,7 @@ std::string SizeText(const ModelConfig& config) {
        << config.num_attention_heads << " heads of " << config.head_dim << ", MLP of "
        << config.intermediate_size << " (" << Name(config.mlp) << "), positions "
        << Name(config.position_embedding) << ", context " << config.max_position_embeddings << ", "
-       << ParameterCount(config) << " parameters in " << DTypesText(StoredFormats(config));
+       << ParameterCount(config) << " parameters in " << WeightsText(StoredFormats(config));
   return text.str();
 }
 
@@ -78,12 +79,6 @@ std::string KindText(const ModelConfig& config) {
     }
   }
   return text.str();
-}
-
-std::string DTypesText(const WeightFormats& formats) {
-  std::string text(Name(formats.layers));
-  if (formats.embeddings == formats.layers) return text;
-  return text + ", embeddings in " + std::string(Name(formats.embeddings));
 }
 
 std::string LastName(const std::filesystem::path& path) {

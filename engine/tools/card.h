@@ -31,9 +31,6 @@ std::string ToMarkdown(const Card& card);
 // "MHA", "GQA with 2 groups", "MLA with latents of 64", "MLA with latents of 16 to 64".
 std::string KindText(const ModelConfig& config);
 
-// "bfloat16", "int4", "int4, embeddings in float32".
-std::string DTypesText(const WeightFormats& formats);
-
 // The last name of a path, also of "DIR/" and ".".
 std::string LastName(const std::filesystem::path& path);
 

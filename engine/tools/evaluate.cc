@@ -18,11 +18,13 @@
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/base/ceil_div.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/weights.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/tools/asked_formats.h"
 
 namespace triptych::tools {
 
@@ -109,7 +111,8 @@ std::string PartText(const ModelConfig& config, const Corpus& corpus) {
 }  // namespace
 
 void Evaluate(const EvaluateOptions& options) {
-  const WeightFormats weights(options.dtype, options.embeddings.value_or(options.dtype));
+  const WeightFormats weights =
+      FormatsFor(checkpoint::ReadConfig(options.model), options.weights, WeightFormat::kFloat32);
   Checkpoint checkpoint = LoadCheckpoint(options.model, TensorsFor(weights));
   const ModelConfig config = checkpoint.config;
   const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.model);
@@ -117,11 +120,9 @@ void Evaluate(const EvaluateOptions& options) {
   const Corpus corpus(options.text, *tokenizer, options.held_out, config, options.model.string());
   corpus.RequireHeldOut();
   const double loss = ServedLoss(std::move(checkpoint), weights, options.cache, corpus);
-  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s%s with a cache in %s\n",
+  std::printf("%s: %.4f nats per token (%.3f bits) over %s, computed in %s with a cache in %s\n",
               options.model.c_str(), loss, loss / std::log(2.0), PartText(config, corpus).c_str(),
-              std::string(Name(options.dtype)).c_str(),
-              options.embeddings ? (" and " + std::string(Name(*options.embeddings))).c_str() : "",
-              std::string(Name(options.cache)).c_str());
+              WeightsText(weights).c_str(), std::string(Name(options.cache)).c_str());
 }
 
 }  // namespace triptych::tools

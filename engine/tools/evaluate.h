@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "engine/base/asked_weight_formats.h"
 #include "engine/decoder/decoder.h"
 #include "engine/decoder/weights.h"
 #include "engine/tools/corpus.h"
@@ -31,8 +32,7 @@ struct EvaluateOptions {
   std::filesystem::path model;
   std::filesystem::path text;
   std::optional<double> held_out = {};  // absent: as Corpus has it for the model
-  WeightFormat dtype = WeightFormat::kFloat32;
-  std::optional<WeightFormat> embeddings = {};  // as `dtype` if absent
+  AskedWeightFormats weights = {};      // default: float32
   CacheFormat cache = CacheFormat::kFloat32;
 };
 

@@ -50,14 +50,17 @@ void AddEvaluateCommand(CLI::App& app, Invocation& invocation) {
   EvaluateOptions& evaluate = flags->evaluate;
   AddModel(*command, "--model", evaluate.model);
   AddText(*command, evaluate.text, evaluate.held_out);
-  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.dtype, Names<WeightFormat>(),
-                                 "format of the served weights [float32]");
+  CLI::Option* dtype = AddChoice(*command, "--dtype", evaluate.weights.layers,
+                                 Names<WeightFormat>(), "format of the served weights [float32]");
   CLI::Option* embeddings =
-      AddChoice(*command, "--embedding-dtype", evaluate.embeddings, Names<WeightFormat>(),
+      AddChoice(*command, "--embedding-dtype", evaluate.weights.embeddings, Names<WeightFormat>(),
                 "format of the embedding and the output matrix [as --dtype]");
+  CLI::Option* experts =
+      AddChoice(*command, "--expert-dtype", evaluate.weights.experts, Names<WeightFormat>(),
+                "format of the routed experts [as --dtype]");
   CLI::Option* cache = AddChoice(*command, "--kv-cache-dtype", evaluate.cache, Names<CacheFormat>(),
                                  "format of the KV cache [float32]");
-  AddSweep(*command, flags->sweep, {dtype, embeddings, cache});
+  AddSweep(*command, flags->sweep, {dtype, embeddings, experts, cache});
   command->callback([&invocation, flags] {
     invocation.run = [flags] {
       if (flags->sweep.csv.empty()) {

@@ -1,25 +1,64 @@
 #include "engine/tools/inspect.h"
 
+#include <cmath>
 #include <cstdio>
+#include <optional>
 #include <sstream>
 #include <string>
 
+#include "engine/backend/cpu/step_cost.h"
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/formats.h"
 #include "engine/base/names.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/decoder/decoder.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
-#include "engine/decoder/weights.h"
 #include "engine/model/config.h"
-#include "engine/tools/card.h"
 
 namespace triptych::tools {
+namespace {
+
+// The layers with experts: "0, 2 to 26".
+std::string ExpertLayers(const ModelConfig& config) {
+  std::string text;
+  for (int64_t first = 0; first < config.num_hidden_layers; ++first) {
+    if (!config.HasExperts(first)) continue;
+    int64_t last = first;
+    while (last + 1 < config.num_hidden_layers && config.HasExperts(last + 1)) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(first);
+    if (last > first) text += " to " + std::to_string(last);
+    first = last;
+  }
+  return text;
+}
+
+// "6 of 64 for each token, each an MLP of 1408; in layers 1 to 26; ...".
+std::string ExpertsText(const ModelConfig& config) {
+  const ExpertsConfig& experts = config.experts;
+  std::ostringstream text;
+  text << experts.num_experts_per_tok << " of " << experts.n_routed_experts
+       << " for each token, each an MLP of " << experts.moe_intermediate_size << "; in layers "
+       << ExpertLayers(config) << "; by " << Name(experts.scoring_func) << ", "
+       << Name(experts.topk_method);
+  if (experts.topk_group < experts.n_group) {
+    text << ", of " << experts.topk_group << " of " << experts.n_group << " groups";
+  }
+  if (experts.shared_expert_intermediate_size > 0) {
+    text << "; shared: an MLP of " << experts.shared_expert_intermediate_size
+         << (experts.shared_expert_gate ? " with a gate" : "");
+  }
+  return text.str();
+}
+
+}  // namespace
 
 void Inspect(const std::filesystem::path& model, bool list_tensors) {
   const ModelConfig stored = checkpoint::ReadConfig(model);
-  const Checkpoint checkpoint = LoadCheckpoint(model, TensorFormat::kFloat32);
-  const ModelConfig& config = checkpoint.config;
+  // Reads every tensor, one part at a time, and so checks it.
+  CheckpointReader reader(checkpoint::OpenCheckpoint(model), TensorFormat::kFloat32);
+  const ModelConfig& config = reader.config();
+  for (const std::string& prefix : PartPrefixes(config)) reader.Take(prefix);
+  const WeightFormats formats = StoredFormats(stored);
   const int64_t elements = ElementsPerPosition(config);
   std::string rows;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -42,7 +81,15 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   std::printf("  parameters           %lld, %s in %s\n",
               static_cast<long long>(ParameterCount(config)),
               stored.served_formats ? "quantized by another program; served" : "stored",
-              DTypesText(StoredFormats(stored)).c_str());
+              WeightsText(formats).c_str());
+  if (config.experts.n_routed_experts > 0) {
+    std::printf("  active parameters    %lld for a token\n",
+                static_cast<long long>(ActiveParameterCount(config)));
+    std::printf("  experts              %s\n", ExpertsText(config).c_str());
+  }
+  std::printf("  weights per token    %lld bytes read by a step of one token\n",
+              std::llround(cpu::ReadBytes(
+                  config, cpu::CountStep(config, formats, /*expand_from=*/std::nullopt), 1)));
   std::printf("  context              %lld positions\n",
               static_cast<long long>(config.max_position_embeddings));
   if (config.HasWindows()) {
@@ -61,7 +108,8 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   if (!list_tensors) return;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     std::ostringstream shape;
-    shape << checkpoint.weights.at(spec.name).sizes();
+    for (const int64_t size : spec.shape) shape << (shape.tellp() > 0 ? ", " : "[") << size;
+    shape << "]";
     std::printf("  %-60s %s\n", spec.name.c_str(), shape.str().c_str());
   }
 }

@@ -22,10 +22,12 @@ CLI::Validator IsSize() {
 }
 
 void AddFormats(CLI::App& command, PlanOptions& options) {
-  AddChoice(command, "--dtype", options.dtype, Names<WeightFormat>(),
+  AddChoice(command, "--dtype", options.weights.layers, Names<WeightFormat>(),
             "format of the weights [the checkpoint's; on a GPU bfloat16]");
-  AddChoice(command, "--embedding-dtype", options.embeddings, Names<WeightFormat>(),
+  AddChoice(command, "--embedding-dtype", options.weights.embeddings, Names<WeightFormat>(),
             "format of the embedding and the output matrix [as --dtype, or the checkpoint's]");
+  AddChoice(command, "--expert-dtype", options.weights.experts, Names<WeightFormat>(),
+            "format of the routed experts [as --dtype, or the checkpoint's]");
   AddChoice(command, "--kv-cache-dtype,--kv-dtype", options.cache, Names<CacheFormat>(),
             "format of the KV cache [as the weights]");
 }

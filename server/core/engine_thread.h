@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,9 +66,12 @@ class EngineLoopThread final : public EngineThread {
   bool Drain(std::chrono::nanoseconds timeout) { return loop_.Drain(timeout); }
   void Stop() { loop_.Stop(); }
 
-  // Both are read at once, whatever the engine does at the moment.
+  // These are read at once, whatever the engine does at the moment.
   serving::KvCacheStats Published(size_t model) const { return engines_[model]->Published(); }
   const serving::EngineMetrics& metrics(size_t model) const { return engines_[model]->metrics(); }
+  std::optional<ExpertLoad> expert_load(size_t model) const {
+    return engines_[model]->expert_load();
+  }
 
  private:
   const ModelRegistry& models_;

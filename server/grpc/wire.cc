@@ -378,9 +378,14 @@ v1::Model ToProto(const ModelInfo& model, bool special_tokens) {
   message.set_attention(ToProto(config.attention));
   message.set_config_json(model.config_json);
   message.set_parameters(model.parameters);
+  message.set_active_parameters(model.active_parameters);
   message.set_parameter_bytes(model.parameter_bytes);
+  message.set_read_bytes_per_token(model.read_bytes_per_token);
   message.set_weight_dtype(std::string(Name(model.weight_formats.layers)));
   message.set_embedding_dtype(std::string(Name(model.weight_formats.embeddings)));
+  if (config.experts.n_routed_experts > 0) {
+    message.set_expert_dtype(std::string(Name(model.weight_formats.experts)));
+  }
   message.set_kv_cache_dtype(std::string(Name(model.cache_format)));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     message.add_row_elements(CacheRowElements(config, layer));

@@ -48,24 +48,31 @@ JsonOutput ChatTemplateJson(const ChatTemplate* chat_template) {
 }  // namespace
 
 JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
-  return {{"id", model.name},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "triptych"},
-          {"attention", Name(model.config.attention)},
-          {"parameters", model.parameters},
-          {"weight_dtype", Name(model.weight_formats.layers)},
-          {"embedding_dtype", Name(model.weight_formats.embeddings)},
-          {"kv_cache_dtype", Name(model.cache_format)},
-          {"device", model.info.device_memory ? model.info.device_memory->device : "cpu"},
-          {"bytes_per_position", model.info.geometry.BytesPerPosition()},
-          {"mha_bytes_per_position", model.info.geometry.mha_bytes_per_position},
-          {"max_positions", model.config.max_position_embeddings},
-          {"max_model_len", MostPositions(model)},  // vLLM's name
-          {"generation_defaults", DefaultsJson(model.defaults)},
-          {"chat_template", ChatTemplateJson(model.chat_template.get())},
-          {"own_chat_templates", model.own_chat_templates},
-          {"tokenizer", TokenizerJson(*model.tokenizer)}};
+  JsonOutput json = {
+      {"id", model.name},
+      {"object", "model"},
+      {"created", created},
+      {"owned_by", "triptych"},
+      {"attention", Name(model.config.attention)},
+      {"parameters", model.parameters},
+      {"active_parameters", model.active_parameters},
+      {"read_bytes_per_token", model.read_bytes_per_token},
+      {"weight_dtype", Name(model.weight_formats.layers)},
+      {"embedding_dtype", Name(model.weight_formats.embeddings)},
+      {"kv_cache_dtype", Name(model.cache_format)},
+      {"device", model.info.device_memory ? model.info.device_memory->device : "cpu"},
+      {"bytes_per_position", model.info.geometry.BytesPerPosition()},
+      {"mha_bytes_per_position", model.info.geometry.mha_bytes_per_position},
+      {"max_positions", model.config.max_position_embeddings},
+      {"max_model_len", MostPositions(model)},  // vLLM's name
+      {"generation_defaults", DefaultsJson(model.defaults)},
+      {"chat_template", ChatTemplateJson(model.chat_template.get())},
+      {"own_chat_templates", model.own_chat_templates},
+      {"tokenizer", TokenizerJson(*model.tokenizer)}};
+  if (model.config.experts.n_routed_experts > 0) {
+    json["expert_dtype"] = Name(model.weight_formats.experts);
+  }
+  return json;
 }
 
 JsonOutput WholeModelJson(const ModelInfo& model, int64_t created) {

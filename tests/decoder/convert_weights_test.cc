@@ -506,6 +506,11 @@ TEST(ConvertedSourceTest, IsWhatConvertMakes) {
     };
     EXPECT_EQ(shapes(ConvertedShape(opened.config, to)), shapes(expected.config));
   };
+  ModelConfig experts = SmallExpertsModel(AttentionKind::kGqa);
+  experts.experts.sparse_layers = {0, 1};
+  check(experts, {.attention = AttentionKind::kMha});
+  check(experts, {.attention = AttentionKind::kGqa, .groups = 1});
+  check(experts, {.attention = AttentionKind::kMla, .rank = 3});
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
     for (const bool bias : {false, true}) {
       ModelConfig config = SmallModel(kind);

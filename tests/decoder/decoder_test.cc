@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -128,24 +129,32 @@ class DecoderTest : public testing::TestWithParam<NamedConfig> {
 // MLA's matrices are rounded after they were absorbed: LatentLayerTest.
 TEST_P(DecoderTest, IntegersServeTheirRoundedWeights) {
   if (config().attention == AttentionKind::kMla) return;
-  const std::vector<int64_t> ids = RandomIds(config(), 20, 2);
+  // Every token takes all experts: rounding cannot change its choice.
+  ModelConfig config = this->config();
+  config.experts.num_experts_per_tok = config.experts.n_routed_experts;
+  config.experts.topk_group = config.experts.n_group;
+  const Served numbers{.config = config, .weights = weights_};
+  const std::vector<int64_t> ids = RandomIds(config, 20, 2);
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     Weights rounded = weights_;
     for (auto& [name, tensor] : rounded) {
-      if (tensor.dim() == 2 && name != kPositionsName)
+      const bool of_router =
+          name.ends_with("mlp.gate.weight") || name.ends_with("shared_expert_gate.weight");
+      if (tensor.dim() == 2 && name != kPositionsName && !of_router) {
         tensor = tools::RoundToNearest(tensor, format);
+      }
     }
-    Served integers = Serving();
+    Served integers = numbers;
     integers.weight_format = format;
     const at::Tensor logits = InPieces(integers, ids, {20});
-    const Served of_rounded{.config = config(), .weights = rounded};
+    const Served of_rounded{.config = config, .weights = rounded};
     // Inputs are rounded too, by at most 1/254 of the largest of each group, which moves these
     // models' logits by up to 3%. The weights before rounding are farther away, ten times so
     // with four bits.
     const double error = RelativeError(logits, InPieces(of_rounded, ids, {20}));
     EXPECT_LE(error, 5e-2);
     EXPECT_LT(error, (format == WeightFormat::kInt4 ? 0.2 : 0.9) *
-                         RelativeError(logits, InPieces(Serving(), ids, {20})));
+                         RelativeError(logits, InPieces(numbers, ids, {20})));
   }
 }
 
@@ -484,7 +493,20 @@ TEST(Decoder, ParameterCountIsThatOfTheWeights) {
     int64_t count = 0;
     for (const auto& [name, tensor] : RandomWeights(named.config, 14)) count += tensor.numel();
     EXPECT_EQ(ParameterCount(named.config), count) << named.name;
+    if (named.config.experts.n_routed_experts == 0) {
+      EXPECT_EQ(ActiveParameterCount(named.config), count) << named.name;
+    }
   }
+}
+
+// Two layers of 6 experts, of which a token chooses 2, and one of 5, of which it chooses 3.
+TEST(Decoder, ATokenDoesNotUseTheExpertsThatItDoesNotChoose) {
+  std::map<std::string, int64_t> unused;
+  for (const NamedConfig& named : EveryOption()) {
+    unused[named.name] = ParameterCount(named.config) - ActiveParameterCount(named.config);
+  }
+  EXPECT_EQ(unused.at("GqaExperts"), 2 * 4 * 3 * 24 * 11);
+  EXPECT_EQ(unused.at("MlaExperts"), 2 * 3 * 24 * 9);
 }
 
 TEST(Decoder, LongerThanTheContextIsRefused) {

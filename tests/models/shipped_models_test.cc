@@ -57,7 +57,7 @@ TEST_P(ShippedModelTest, CostsWhatTheDefinitionsSay) {
 TEST_P(ShippedModelTest, WritesTheGoldenText) {
   const LoadedModel model = LoadModel({.name = GetParam(),
                                        .checkpoint = checkpoint::OpenCheckpoint(Directory()),
-                                       .weight_format = WeightFormat::kFloat32,
+                                       .weights = {.layers = WeightFormat::kFloat32},
                                        .cache_format = CacheFormat::kFloat32,
                                        .backend = {.kv_cache_bytes = int64_t{1} << 24}},
                                       std::make_shared<kernels::KernelContext>(2));
@@ -115,7 +115,7 @@ TEST_P(ShippedModelTest, LosesLittleInEightBits) {
   const std::filesystem::path text = SharedData() / "tinyshakespeare.txt";
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "there is no " << text.string();
   const auto loss = [&](WeightFormat dtype) {
-    return PrintedLoss({.model = Directory(), .text = text, .dtype = dtype});
+    return PrintedLoss({.model = Directory(), .text = text, .weights = {.layers = dtype}});
   };
   EXPECT_LT(loss(WeightFormat::kInt8) - loss(WeightFormat::kFloat32), 0.002);
 }

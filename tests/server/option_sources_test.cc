@@ -140,7 +140,7 @@ TEST_F(OptionSourcesTest, EveryOptionHasAVariable) {
   EXPECT_TRUE(options.transport.access.insecure);
   EXPECT_FALSE(options.transport.reflection);
   EXPECT_EQ(options.transport.limits.max_streams, 7);
-  EXPECT_EQ(options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(options.weights.layers, WeightFormat::kBFloat16);
   EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
   EXPECT_EQ(options.backend.expand_from, 12);
   EXPECT_EQ(options.backend.block_positions, 32);

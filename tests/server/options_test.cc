@@ -378,7 +378,7 @@ TEST_F(ServerOptionsTest, Defaults) {
           {"--reflection", "", FIELD_IS(transport.reflection, true)},
           {"--max-streams", "", FIELD_IS(transport.limits.max_streams, 100)},
           {"--kv-cache-bytes", "", FIELD_IS(kv_cache_bytes, 1 << 30)},
-          {"--dtype", "", FIELD_IS(weight_format, std::nullopt)},
+          {"--dtype", "", FIELD_IS(weights.layers, std::nullopt)},
           {"--kv-cache-dtype", "", FIELD_IS(cache_format, std::nullopt)},
           {"--device", "", FIELD_IS(device, "cpu")},
           {"--kv-cache-bytes as a share", "", FIELD_IS(kv_cache_share, std::nullopt)},
@@ -425,8 +425,9 @@ TEST_F(ServerOptionsTest, EveryFlag) {
        }},
       {"--chat-template", "mistral", FIELD_IS(chat_template, *BuiltInTemplate("mistral"))},
       {"--context", "4096", FIELD_IS(max_positions, 4096)},
-      {"--dtype", "bfloat16", FIELD_IS(weight_format, WeightFormat::kBFloat16)},
-      {"--embedding-dtype", "int8", FIELD_IS(embedding_format, WeightFormat::kInt8)},
+      {"--dtype", "bfloat16", FIELD_IS(weights.layers, WeightFormat::kBFloat16)},
+      {"--embedding-dtype", "int8", FIELD_IS(weights.embeddings, WeightFormat::kInt8)},
+      {"--expert-dtype", "int4", FIELD_IS(weights.experts, WeightFormat::kInt4)},
       {"--kv-cache-dtype", "float32", FIELD_IS(cache_format, CacheFormat::kFloat32)},
       {"--device", "cpu", FIELD_IS(device, "cpu")},
       {"--expand-from", "0", FIELD_IS(backend.expand_from, 0)},
@@ -489,7 +490,7 @@ TEST_F(ServerOptionsTest, ConfigFile) {
   EXPECT_EQ(parsed.options.transport.listen, "127.0.0.1:8");
   EXPECT_EQ(parsed.options.engine.max_running, 5);
   EXPECT_EQ(parsed.options.drain_timeout, std::chrono::milliseconds(1500));
-  EXPECT_EQ(parsed.options.weight_format, WeightFormat::kBFloat16);
+  EXPECT_EQ(parsed.options.weights.layers, WeightFormat::kBFloat16);
 }
 
 TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
@@ -632,6 +633,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--embedding-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve int8 weights; allowed: cpu"},
       {{"--model", model, "--embedding-dtype", "int3"}, "--embedding-dtype: int3 not in"},
+      {{"--model", model, "--expert-dtype", "int3"}, "--expert-dtype: int3 not in"},
       {{"--model", model, "--kv-cache-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--chat-template", "alpaca"},

@@ -171,7 +171,7 @@ TEST_F(ServerProcessTest, LogsEachModel) {
         "chat template none (the checkpoint has none; chat-template=FILE or NAME sets one)",
         "context       " + std::to_string(models[i].config.max_position_embeddings) +
             " positions (max_position_embeddings)",
-        "weights       float32 (the checkpoint's)",
+        "weights       float32 (the checkpoint's), ",
         "KV cache      float32 (the default for these weights), " + std::to_string(positions) +
             " positions in "};
     for (size_t line = 0; line < table.size(); ++line) {

@@ -230,6 +230,13 @@ std::vector<Request> Mixture(int64_t max_new_tokens) {
   return requests;
 }
 
+// EachKind(), and one with experts.
+std::vector<NamedConfig> Models() {
+  std::vector<NamedConfig> models = EachKind();
+  models.push_back({"GqaExperts", SmallExpertsModel(AttentionKind::kGqa)});
+  return models;
+}
+
 class EngineTest : public testing::TestWithParam<NamedConfig> {
  protected:
   const EngineFixture model_{GetParam().config};
@@ -812,7 +819,7 @@ TEST_P(EngineTest, RandomRunsLeakNothingAndEndEveryRequestOnce) {
   EXPECT_GT(preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(EachKind()),
+INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(Models()),
                          testing::PrintToStringParamName());
 
 // ---- Several models ---------------------------------------------------------------------------
@@ -873,20 +880,72 @@ TEST(LoadedModelTest, LoadsWeightsAndCacheInTheAskedDtypes) {
     EXPECT_EQ(RunOne(*model.engine, Greedy("r", Prompt(5, 23), 6))->tokens.size(), 6u);
   };
   check(WeightFormat::kBFloat16, CacheFormat::kBFloat16);
-  options.weight_format = WeightFormat::kFloat32;
+  options.weights.layers = WeightFormat::kFloat32;
   check(WeightFormat::kFloat32, CacheFormat::kFloat32);
   options.cache_format = CacheFormat::kBFloat16;
   check(WeightFormat::kFloat32, CacheFormat::kBFloat16);
   options.cache_format = std::nullopt;
-  options.weight_format = WeightFormat::kInt8;
+  options.weights.layers = WeightFormat::kInt8;
   check(WeightFormat::kInt8, CacheFormat::kBFloat16);
-  options.weight_format = WeightFormat::kInt4;
+  options.weights.layers = WeightFormat::kInt4;
   check(WeightFormat::kInt4, CacheFormat::kBFloat16);
-  options.embedding_format = WeightFormat::kBFloat16;
+  options.weights.embeddings = WeightFormat::kBFloat16;
   check({WeightFormat::kInt4, WeightFormat::kBFloat16}, CacheFormat::kBFloat16);
-  options.weight_format = std::nullopt;
-  options.embedding_format = WeightFormat::kInt8;
+  options.weights.layers = std::nullopt;
+  options.weights.embeddings = WeightFormat::kInt8;
   check({WeightFormat::kBFloat16, WeightFormat::kInt8}, CacheFormat::kBFloat16);
+}
+
+TEST(LoadedModelTest, ExpertsHaveAFormatOfTheirOwn) {
+  const TempDir experts_directory, dense_directory;
+  const ModelConfig config = SmallExpertsModel(AttentionKind::kGqa);
+  SaveCheckpoint(experts_directory.path(), config, RandomWeights(config, 6));
+  const ModelConfig dense = SmallModel(AttentionKind::kGqa);
+  SaveCheckpoint(dense_directory.path(), dense, RandomWeights(dense, 6));
+  const auto load = [](const std::filesystem::path& path, const AskedWeightFormats& weights) {
+    LoadOptions options{
+        .name = "m", .checkpoint = checkpoint::OpenCheckpoint(path), .weights = weights};
+    options.backend.kv_cache_bytes = 100'000;
+    return LoadModel(options, std::make_shared<kernels::KernelContext>(1));
+  };
+  const auto load_experts = [&](const AskedWeightFormats& weights) {
+    return load(experts_directory.path(), weights);
+  };
+  const LoadedModel numbers = load_experts({});
+  EXPECT_EQ(numbers.active_parameters, numbers.parameters - 2 * 4 * 3 * 24 * 32);
+  const LoadedModel int4 = load_experts({.experts = WeightFormat::kInt4});
+  constexpr WeightFormat kFloat32 = WeightFormat::kFloat32;
+  EXPECT_EQ(int4.weight_formats, WeightFormats(kFloat32, kFloat32, WeightFormat::kInt4));
+  EXPECT_EQ(load_experts({.layers = WeightFormat::kInt8}).weight_formats,
+            WeightFormats(WeightFormat::kInt8));
+  EXPECT_LT(int4.read_bytes_per_token, numbers.read_bytes_per_token);
+  EXPECT_LT(int4.parameter_bytes, numbers.parameter_bytes);
+  EXPECT_EQ(RunOne(*int4.engine, Greedy("r", Prompt(5, 23), 6))->tokens.size(), 6u);
+  // It does not matter to a model without experts.
+  const LoadedModel plain = load(dense_directory.path(), {.experts = WeightFormat::kInt4});
+  EXPECT_EQ(plain.weight_formats, WeightFormats(kFloat32));
+  EXPECT_EQ(plain.active_parameters, plain.parameters);
+}
+
+// A prompt of 5 tokens and 6 generated ones, of which the last is not computed: 10 tokens choose 2
+// experts in each of 2 layers.
+TEST(EngineExperts, CountTheirTokens) {
+  const EngineFixture model(SmallExpertsModel(AttentionKind::kGqa));
+  const auto engine = model.Make(model.Options());
+  ASSERT_TRUE(engine->expert_load());
+  EXPECT_EQ(engine->expert_load()->tokens, 0);
+  EXPECT_EQ(engine->expert_load()->untouched, 12);
+  RunOne(*engine, Greedy("r", Prompt(5, 23), 6));
+  const ExpertLoad load = *engine->expert_load();
+  EXPECT_EQ(load.tokens, 10 * 2 * 2);
+  EXPECT_LT(load.untouched, 12);
+  // A layer's busiest expert has at most all of its 10 tokens, 3 times the mean of 10/3.
+  EXPECT_GT(load.most, 1);
+  EXPECT_LE(load.most, 3);
+  EXPECT_GE(load.least, 0);
+  EXPECT_LT(load.least, 1);
+  const EngineFixture dense(SmallModel(AttentionKind::kGqa));
+  EXPECT_FALSE(dense.Make(dense.Options())->expert_load());
 }
 
 // Weights rounded before load and at load are bit-identical.
@@ -905,8 +964,8 @@ TEST(LoadedModelTest, ServesStoredIntegersAsTheyAre) {
         LoadOptions at_load{.name = "numbers",
                             .checkpoint = checkpoint::OpenCheckpoint(numbers_directory.path())};
         at_load.backend.kv_cache_bytes = 100'000;
-        at_load.weight_format = format;
-        if (!embeddings) at_load.embedding_format = WeightFormat::kFloat32;
+        at_load.weights.layers = format;
+        if (!embeddings) at_load.weights.embeddings = WeightFormat::kFloat32;
         LoadOptions stored{.name = "integers",
                            .checkpoint = checkpoint::OpenCheckpoint(integers_directory.path())};
         stored.backend.kv_cache_bytes = 100'000;
@@ -946,7 +1005,7 @@ TEST(LoadedModelTest, CountsTheBytesOfTheServedModel) {
          {std::optional<WeightFormat>(), std::optional(WeightFormat::kInt4)}) {
       LoadOptions options{.name = "small",
                           .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
-                          .weight_format = format,
+                          .weights = {.layers = format},
                           .conversion = conversion};
       options.backend.kv_cache_bytes = 100'000;
       options.backend.expand_from = 3;
@@ -990,7 +1049,7 @@ TEST(LoadedModelTest, RefusesWhatAConversionRoundsToInfinity) {
   SaveCheckpoint(directory.path(), config, weights);
   LoadOptions options{.name = "small",
                       .checkpoint = checkpoint::OpenCheckpoint(directory.path()),
-                      .weight_format = WeightFormat::kBFloat16,
+                      .weights = {.layers = WeightFormat::kBFloat16},
                       .conversion = ConversionSpec{.attention = AttentionKind::kMla}};
   options.backend.kv_cache_bytes = 100'000;
   try {

@@ -68,8 +68,8 @@ struct Conduct {
   bool prefix_cache = true;
 };
 
-// EachKind(), MLA whose prompts change from reduced to expanded attention at a position, and models
-// some or all of whose layers have windows.
+// EachKind(), MLA whose prompts change from reduced to expanded attention at a position, models
+// some or all of whose layers have windows, and one with experts.
 std::vector<NamedConfig> Models() {
   std::vector<NamedConfig> models = EachKind();
   models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
@@ -80,6 +80,7 @@ std::vector<NamedConfig> Models() {
   models.back().config.attn_logit_softcapping = 2;
   models.push_back({"MhaEveryWindow", SmallModel(AttentionKind::kMha)});
   models.back().config.sliding_window = 50;
+  models.push_back({"MlaExperts", SmallExpertsModel(AttentionKind::kMla)});
   return models;
 }
 constexpr int64_t kExpandFrom = 13;

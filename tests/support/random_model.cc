@@ -91,6 +91,33 @@ std::vector<NamedConfig> EveryOption() {
     config.norm = NormKind::kLayerNorm;
   }
   {
+    ModelConfig& config = add("GqaExperts", AttentionKind::kGqa);
+    config.num_hidden_layers = 3;
+    config.experts = {.n_routed_experts = 6,
+                      .num_experts_per_tok = 2,
+                      .moe_intermediate_size = 11,
+                      .shared_expert_intermediate_size = 13,
+                      .shared_expert_gate = true,
+                      .scoring_func = ScoringFunc::kSigmoid,
+                      .topk_method = TopkMethod::kNoauxTc,
+                      .n_group = 3,
+                      .topk_group = 2,
+                      .norm_topk_prob = true,
+                      .routed_scaling_factor = 2.5,
+                      .sparse_layers = {1, 0, 1}};
+  }
+  {
+    ModelConfig& config = add("MlaExperts", AttentionKind::kMla);  // the first layer is dense
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 4;
+    config.kv_a_layernorm = true;
+    config.experts = {.n_routed_experts = 5,
+                      .num_experts_per_tok = 3,
+                      .moe_intermediate_size = 9,
+                      .shared_expert_intermediate_size = 18,
+                      .sparse_layers = {0, 1}};
+  }
+  {
     ModelConfig& config = add("MlaWideRank", AttentionKind::kMla);  // served factored
     config.position_embedding = PositionEmbedding::kRope;
     config.qk_rope_head_dim = 6;
@@ -159,6 +186,16 @@ ModelConfig SmallModel(AttentionKind kind) {
   config.vocab_size = 258;
   config.max_position_embeddings = 64;
   config.tie_word_embeddings = false;
+  return config;
+}
+
+ModelConfig SmallExpertsModel(AttentionKind kind) {
+  ModelConfig config = SmallModel(kind);
+  config.experts = {.n_routed_experts = 6,
+                    .num_experts_per_tok = 2,
+                    .moe_intermediate_size = 32,
+                    .shared_expert_intermediate_size = 16,
+                    .norm_topk_prob = true};
   return config;
 }
 

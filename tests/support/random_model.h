@@ -31,6 +31,9 @@ std::vector<NamedConfig> EveryOptionOfExperts();
 // One small decoder of each kind, with the byte tokenizer's vocabulary.
 std::vector<NamedConfig> EachKind();
 ModelConfig SmallModel(AttentionKind kind);
+// SmallModel(kind) with 6 experts in each of its 2 layers, of which a token chooses 2, and a shared
+// MLP.
+ModelConfig SmallExpertsModel(AttentionKind kind);
 
 // Widths of key and value heads.
 struct HeadShape {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/write_weights.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -36,6 +39,27 @@ TEST(InspectTest, SaysWhichLayersHaveAWindow) {
   Inspect(dir.path() / "model", /*list_tensors=*/false);
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               testing::HasSubstr("  sliding window       9 positions, in 2 of 3 layers\n"));
+}
+
+TEST(InspectTest, SaysWhatATokenUsesOfAModelWithExperts) {
+  const TempDir dir;
+  ModelConfig config;
+  for (const NamedConfig& named : EveryOption()) {
+    if (named.name == "GqaExperts") config = named.config;
+  }
+  SaveCheckpoint(dir.path() / "model", config, RandomWeights(config, 1));
+  testing::internal::CaptureStdout();
+  Inspect(dir.path() / "model", /*list_tensors=*/true);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::AllOf(
+          testing::HasSubstr("  active parameters    " +
+                             std::to_string(ActiveParameterCount(config)) + " for a token\n"),
+          testing::HasSubstr(
+              "  experts              2 of 6 for each token, each an MLP of 11; in layers 0, 2; by "
+              "sigmoid, noaux_tc, of 2 of 3 groups; shared: an MLP of 13 with a gate\n"),
+          testing::ContainsRegex("  weights per token    [0-9]+ bytes read by a step of one token"),
+          testing::ContainsRegex("  model.layers.2.mlp.experts.5.up_proj.weight +.11, 24.\n")));
 }
 
 }  // namespace

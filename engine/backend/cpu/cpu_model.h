@@ -62,6 +62,7 @@ class CpuModel final : public ModelBackend {
   std::span<const float> Step(const StepInput& step) override;
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
   const BackendInfo& info() const override { return info_; }
+  std::optional<ExpertLoad> expert_load() const override;
 
   // A layer's cache, to inspect or fill. Layers of different groups share it: they have other
   // blocks.

@@ -20,7 +20,9 @@ constexpr int64_t kSliceRows = 1024;
 }  // namespace
 
 ExpertsMlp::ExpertsMlp(const Activation& activation, Weights weights)
-    : activation_(activation), weights_(std::move(weights)) {}
+    : activation_(activation),
+      weights_(std::move(weights)),
+      expert_rows_(weights_.router.experts) {}
 
 int64_t ExpertsMlp::weight_bytes() const {
   const auto vectors = static_cast<int64_t>(weights_.router.bias.size() * sizeof(float));
@@ -51,6 +53,11 @@ void ExpertsMlp::Apply(const float* x, int64_t rows, float* y,
   float* const sorted_weights = workspace.Floats(all);
   std::fill_n(ends, experts, 0);
   for (int64_t i = 0; i < all; ++i) ++ends[chosen[i]];
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    if (ends[expert] > 0) {
+      expert_rows_[expert].fetch_add(ends[expert], std::memory_order_relaxed);
+    }
+  }
   std::exclusive_scan(ends, ends + experts, ends, int64_t{0});
   for (int64_t i = 0; i < all; ++i) {
     const int64_t to = ends[chosen[i]]++;

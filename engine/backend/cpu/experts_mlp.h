@@ -2,9 +2,11 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_EXPERTS_MLP_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_EXPERTS_MLP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/backend/cpu/dense_mlp.h"
 #include "engine/backend/cpu/mlp_layer.h"
@@ -31,6 +33,7 @@ class ExpertsMlp final : public MlpLayer {
 
   void Apply(const float* x, int64_t rows, float* y,
              kernels::KernelContext& context) const override;
+  std::span<const std::atomic<int64_t>> expert_rows() const override { return expert_rows_; }
   int64_t weight_bytes() const override;
 
  private:
@@ -49,6 +52,7 @@ class ExpertsMlp final : public MlpLayer {
 
   Activation activation_;
   Weights weights_;
+  mutable std::vector<std::atomic<int64_t>> expert_rows_;  // [E]
 };
 
 }  // namespace triptych::cpu

@@ -2,7 +2,9 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_CPU_MLP_LAYER_H_
 #define TRIPTYCH_ENGINE_BACKEND_CPU_MLP_LAYER_H_
 
+#include <atomic>
 #include <cstdint>
+#include <span>
 
 #include "engine/kernels/context.h"
 
@@ -17,6 +19,10 @@ class MlpLayer {
   //   x: [rows, D]   y: [rows, D], not overlapping x
   virtual void Apply(const float* x, int64_t rows, float* y,
                      kernels::KernelContext& context) const = 0;
+
+  // Number of rows that each expert got since the layer was made; empty without experts. Any thread
+  // may read it.
+  virtual std::span<const std::atomic<int64_t>> expert_rows() const { return {}; }
 
   // Bytes of the packed weights.
   virtual int64_t weight_bytes() const = 0;

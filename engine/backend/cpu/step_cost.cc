@@ -42,7 +42,9 @@ class StepCounter {
   void Route(const kernels::PackedLinear::Shape& experts, int64_t choices) {
     Hold(experts);
     cost_.expert_bytes += Bytes(experts) / experts.groups;
-    cost_.product_flops += 2 * choices * experts.outputs * experts.inputs;
+    const int64_t flops = 2 * choices * experts.outputs * experts.inputs;
+    cost_.expert_flops += flops;
+    cost_.product_flops += flops;
   }
   void HoldFloats(int64_t count) {
     cost_.weight_bytes += count * static_cast<int64_t>(sizeof(float));

@@ -18,6 +18,7 @@ struct StepCost {
   int64_t expert_bytes = 0;   // of one routed expert in each layer that has them
   int64_t product_flops = 0;  // of one token by those matrices and by its experts
   int64_t output_flops = 0;   // the part of product_flops by the output matrix
+  int64_t expert_flops = 0;   // the part of product_flops by routed experts
   int64_t core_flops = 0;     // of one token and one attended position
 };
 

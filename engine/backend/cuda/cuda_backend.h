@@ -31,6 +31,7 @@ int64_t FreeCudaBytes(int device);
 std::string WhyNoCudaDevice();
 
 // Bytes that a model needs on the device besides its KV cache, known before any tensor is read.
+// Throws LoadError unless the backend serves such a model.
 struct CudaModelBytes {
   int64_t weights = 0;
   int64_t workspace = 0;  // activations, attention splits, logits, cuBLASLt

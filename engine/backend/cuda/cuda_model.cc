@@ -51,15 +51,24 @@ void CheckWidths(const ModelConfig& config, int64_t block_positions) {
   }
 }
 
-// Throws LoadError unless the kernels compute every norm and all scores of the config.
-void CheckLayers(const ModelConfig& config) {
-  const auto refuse = [](const char* field, const char* allowed) {
-    throw LoadError(std::string(field) + "; the CUDA backend allows only " + allowed +
+// Makes a device the current one of the calling thread.
+int Select(int device) {
+  Check(cudaSetDevice(device));
+  return device;
+}
+
+}  // namespace
+
+void CheckCudaConfig(const ModelConfig& config) {
+  const auto refuse = [](const std::string& field, const char* allowed) {
+    throw LoadError(field + "; the CUDA backend allows only " + allowed +
                     "; --device cpu serves it");
   };
   if (!config.norm_inputs) refuse("norm_inputs is false", "true");
   if (config.norm_outputs) refuse("norm_outputs is true", "false");
   if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
+  const int64_t experts = config.experts.n_routed_experts;
+  if (experts > 0) refuse("n_routed_experts is " + std::to_string(experts), "dense MLPs");
   if (config.attn_logit_softcapping > 0) refuse("attn_logit_softcapping is set", "none");
   if (config.final_logit_softcapping > 0) refuse("final_logit_softcapping is set", "none");
   if (config.rope_local_base_freq > 0) refuse("rope_local_base_freq is set", "none");
@@ -68,14 +77,6 @@ void CheckLayers(const ModelConfig& config) {
            "a context up to the window (--max-model-len)");
   }
 }
-
-// Makes a device the current one of the calling thread.
-int Select(int device) {
-  Check(cudaSetDevice(device));
-  return device;
-}
-
-}  // namespace
 
 class CudaModel::Impl {
  public:
@@ -165,7 +166,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
-  CheckLayers(config);
+  CheckCudaConfig(config);
   CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;

@@ -13,6 +13,9 @@
 
 namespace triptych {
 
+// Throws LoadError unless the backend's kernels compute every norm and MLP of the config.
+void CheckCudaConfig(const ModelConfig& config);
+
 // Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,
 // softmax, sums and logits are float32. MLA attends prompt rows from
 // info().expand_from on over expanded keys and values, and all others by the reduced path.

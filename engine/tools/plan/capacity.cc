@@ -42,10 +42,14 @@ double CoreSeconds(const KindPlan& plan, const kernels::Limits& limits, double p
 double ProductSeconds(const KindPlan& plan, const kernels::Limits& limits, int64_t batch) {
   const auto all = static_cast<double>(plan.cost.product_flops);
   const auto of_output = static_cast<double>(plan.cost.output_flops);
-  const double seconds = (all - of_output) / kernels::PeakFlops(limits, plan.dtypes.layers) +
-                         of_output / kernels::PeakFlops(limits, plan.dtypes.embeddings);
-  return kernels::LeastSeconds(limits, all / seconds, static_cast<double>(plan.cost.read_bytes),
-                               static_cast<double>(batch) * all);
+  const auto of_experts = static_cast<double>(plan.cost.expert_flops);
+  const double seconds =
+      (all - of_output - of_experts) / kernels::PeakFlops(limits, plan.dtypes.layers) +
+      of_output / kernels::PeakFlops(limits, plan.dtypes.embeddings) +
+      of_experts / kernels::PeakFlops(limits, plan.dtypes.experts);
+  const auto tokens = static_cast<double>(batch);
+  return kernels::LeastSeconds(limits, all / seconds,
+                               cpu::ReadBytes(plan.config, plan.cost, tokens), tokens * all);
 }
 
 }  // namespace

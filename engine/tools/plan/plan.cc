@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
@@ -9,12 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend/cpu/step_cost.h"
 #include "engine/backend/server_bytes.h"
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/base/table.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/tools/card.h"
+#include "engine/decoder/tensor_specs.h"
+#include "engine/tools/asked_formats.h"
 #include "engine/tools/plan/capacity.h"
 #include "engine/tools/plan/machine.h"
 
@@ -140,8 +143,19 @@ std::string MemoryAndWork(const std::vector<KindPlan>& plans, int64_t context,
   report.Add("positions that fit",
              [](const KindPlan& p) { return FormatCount(p.info.pool_positions()); });
   report.Add("sequences that fit", [](const KindPlan& p) { return FormatCount(p.sequences); });
-  report.Add("weights read per step",
-             [](const KindPlan& p) { return FormatBytes(p.cost.read_bytes); });
+  const auto read = [](const KindPlan& p, int64_t batch) {
+    return FormatBytes(std::llround(cpu::ReadBytes(p.config, p.cost, static_cast<double>(batch))));
+  };
+  if (plans.front().config.experts.n_routed_experts == 0) {
+    report.Add("weights read per step", [&](const KindPlan& p) { return read(p, 1); });
+  } else {
+    report.Add("active parameters",
+               [](const KindPlan& p) { return FormatCount(ActiveParameterCount(p.config)); });
+    for (const int64_t batch : kBatches) {
+      report.Add("weights read, " + FormatSequences(batch),
+                 [&](const KindPlan& p) { return read(p, batch); });
+    }
+  }
   report.Add("cache read per token", [&](const KindPlan& p) {
     const double bytes = AttendedPositions(p, static_cast<double>(context)) *
                          static_cast<double>(p.info.geometry.BytesPerPosition());
@@ -268,14 +282,13 @@ WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& optio
                              DeviceKind device) {
   WeightFormats formats = StoredFormats(config);
   if (device == DeviceKind::kCuda) {
-    RequireBFloat16("--dtype", options.dtype);
-    RequireBFloat16("--embedding-dtype", options.embeddings);
+    RequireBFloat16("--dtype", options.weights.layers);
+    RequireBFloat16("--embedding-dtype", options.weights.embeddings);
+    RequireBFloat16("--expert-dtype", options.weights.experts);
     RequireBFloat16("--kv-cache-dtype", options.cache);
     formats = WeightFormat::kBFloat16;
   }
-  if (options.dtype) formats = *options.dtype;
-  if (options.embeddings) formats.embeddings = *options.embeddings;
-  return formats;
+  return FormatsFor(config, options.weights, formats);
 }
 
 }  // namespace
@@ -317,7 +330,7 @@ void Plan(const PlanOptions& options) {
       "%s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s%s",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
-      DTypesText(dtypes).c_str(), std::string(Name(cache)).c_str(),
+      WeightsText(dtypes).c_str(), std::string(Name(cache)).c_str(),
       DescribeMemory(memory, device).c_str(), FormatCount(context).c_str(),
       Describe(*machine).c_str(), MadeWith(config, kinds, options).c_str(),
       MemoryAndWork(plans, context, *machine).c_str(), Speeds(plans, context, limits).c_str(),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/formats.h"
 
 namespace triptych::tools {
@@ -19,14 +20,13 @@ struct PlanOptions {
       {};                              // positions of every sequence; the model's context if absent
   std::optional<int64_t> groups = {};  // G of GQA; as EachKindOf has it if absent
   std::optional<int64_t> rank = {};    // r of MLA; as EachKindOf has it if absent
-  // Format of the weights; the checkpoint's if absent. A GPU allows only bfloat16, its default.
-  std::optional<WeightFormat> dtype = {};
-  std::optional<WeightFormat> embeddings = {};  // as `dtype` if absent, or as stored
-  std::optional<CacheFormat> cache = {};        // as the weights if absent
-  std::filesystem::path machine = {};           // file; if empty, `device` is measured
-  std::string device = "cpu";                   // "cpu", "cuda" or "cuda:N"
-  std::filesystem::path write_machine = {};     // output file for the measurement, or empty
-  int threads = 1;                              // of the measurement of a CPU
+  // Default: the checkpoint's. A GPU allows only bfloat16, its default.
+  AskedWeightFormats weights = {};
+  std::optional<CacheFormat> cache = {};     // as the weights if absent
+  std::filesystem::path machine = {};        // file; if empty, `device` is measured
+  std::string device = "cpu";                // "cpu", "cuda" or "cuda:N"
+  std::filesystem::path write_machine = {};  // output file for the measurement, or empty
+  int threads = 1;                           // of the measurement of a CPU
 };
 
 // Prints the plan of each kind. Throws LoadError, std::invalid_argument or std::runtime_error.

@@ -4,6 +4,8 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -117,6 +119,26 @@ constexpr struct {
      &serving::EngineMetrics::step_tokens},
 };
 
+// Only of models with experts.
+constexpr struct {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*value)(const ExpertLoad&);
+} kExpertNumbers[] = {
+    {"triptych_expert_tokens_total",
+     "Tokens of routed experts; a token counts once for each expert that it chose in each layer.",
+     MetricType::Counter, [](const ExpertLoad& load) { return Double(load.tokens); }},
+    {"triptych_expert_load_max_ratio",
+     "Tokens of the busiest expert, divided by the mean of its layer's experts.", MetricType::Gauge,
+     [](const ExpertLoad& load) { return load.most; }},
+    {"triptych_expert_load_min_ratio",
+     "Tokens of the least busy expert, divided by the mean of its layer's experts.",
+     MetricType::Gauge, [](const ExpertLoad& load) { return load.least; }},
+    {"triptych_experts_untouched", "Experts of all layers that no token has chosen.",
+     MetricType::Gauge, [](const ExpertLoad& load) { return Double(load.untouched); }},
+};
+
 ClientMetric SeriesOf(const ModelMetrics& model) {
   ClientMetric series;
   series.label = {{"model", model.model->name},
@@ -163,6 +185,22 @@ MetricFamily RequestsFamily(std::span<const ModelMetrics> models) {
   return family;
 }
 
+// The families of models with experts; none if there is no such model.
+void AddExpertFamilies(std::span<const ModelMetrics> models, std::vector<MetricFamily>& families) {
+  std::vector<ModelMetrics> with_experts;
+  std::copy_if(models.begin(), models.end(), std::back_inserter(with_experts),
+               [](const ModelMetrics& model) { return model.expert_load.has_value(); });
+  if (with_experts.empty()) return;
+  for (const auto& number : kExpertNumbers) {
+    families.push_back(FamilyOf(number.name, number.help, number.type, with_experts,
+                                [&](const ModelMetrics& model, ClientMetric& series) {
+                                  const double value = number.value(*model.expert_load);
+                                  (number.type == MetricType::Counter ? series.counter.value
+                                                                      : series.gauge.value) = value;
+                                }));
+  }
+}
+
 }  // namespace
 
 std::string MetricsText(std::span<const ModelMetrics> models) {
@@ -179,6 +217,7 @@ std::string MetricsText(std::span<const ModelMetrics> models) {
                                   series.gauge.value = gauge.value(model);
                                 }));
   }
+  AddExpertFamilies(models, families);
   // For inference gateways, which define the label names.
   families.push_back(
       FamilyOf("triptych_kv_cache_info", "Positions per block, and number of blocks.",

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "engine/backend/model_backend.h"
 #include "engine/serving/engine_metrics.h"
 #include "engine/serving/stats.h"
 #include "server/core/model_info.h"
@@ -20,6 +22,7 @@ struct ModelMetrics {
   serving::KvCacheStats stats;
   const serving::EngineMetrics* metrics = nullptr;
   std::array<int64_t, kOutcomes.size()> requests{};  // by outcome
+  std::optional<ExpertLoad> expert_load = {};        // absent without experts
 };
 
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";

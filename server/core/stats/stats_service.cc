@@ -71,7 +71,8 @@ std::string StatsService::Metrics() const {
     metrics.push_back({.model = &models_.models()[i],
                        .stats = engines_.Published(i),
                        .metrics = &engines_.metrics(i),
-                       .requests = requests_.outcomes(i)});
+                       .requests = requests_.outcomes(i),
+                       .expert_load = engines_.expert_load(i)});
   }
   return MetricsText(metrics);
 }

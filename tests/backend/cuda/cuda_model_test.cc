@@ -121,11 +121,13 @@ TEST_F(CudaModelLoadTest, RefusesOptionsThatItCannotServe) {
   EXPECT_NE(Load(reference, good), nullptr);
 }
 
-TEST_F(CudaModelLoadTest, RefusesNormsThatItCannotCompute) {
+TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
   const auto expect_refused = [](const std::string& refusal, const auto& change) {
     Reference reference = FindReference("Gqa64");
     change(reference.config);
-    EXPECT_THAT([&] { Load(reference, CudaOptions(reference.config, 2, 64)); },
+    const BackendOptions options = CudaOptions(reference.config, 2, 64);
+    EXPECT_THAT([&] { Load(reference, options); }, ThrowsMessage<LoadError>(HasSubstr(refusal)));
+    EXPECT_THAT([&] { CountCudaModelBytes(reference.config, options); },
                 ThrowsMessage<LoadError>(HasSubstr(refusal)));
   };
   expect_refused("norm_outputs is true; the CUDA backend allows only false",
@@ -134,6 +136,8 @@ TEST_F(CudaModelLoadTest, RefusesNormsThatItCannotCompute) {
                  [](ModelConfig& config) { config.norm_inputs = false; });
   expect_refused("qk_norm_all_heads is true; the CUDA backend allows only false",
                  [](ModelConfig& config) { config.qk_norm_all_heads = true; });
+  expect_refused("n_routed_experts is 4; the CUDA backend allows only dense MLPs",
+                 [](ModelConfig& config) { config.experts.n_routed_experts = 4; });
 }
 
 TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {

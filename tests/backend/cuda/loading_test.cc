@@ -56,7 +56,7 @@ TEST(HostedOnGpu, ShippedModelsWriteWhatTheyWriteOnTheCpu) {
   for (const std::string kind : {"mha", "gqa", "mla"}) {
     LoadOptions on_cpu = OnGpu(kind);
     on_cpu.device = "cpu";
-    on_cpu.weight_format = WeightFormat::kBFloat16;
+    on_cpu.weights.layers = WeightFormat::kBFloat16;
     const auto cpu = Generate(on_cpu, "ROMEO:\n"), gpu = Generate(OnGpu(kind), "ROMEO:\n");
     ASSERT_EQ(gpu->tokens.size(), 64) << kind;
     const auto differs = std::mismatch(gpu->tokens.begin(), gpu->tokens.end(), cpu->tokens.begin());
@@ -90,11 +90,11 @@ TEST(HostedOnGpu, IsRefusedInOneLineWhereMemoryIsShort) {
 TEST(HostedOnGpu, OtherFormatsAndDevicesAreRefused) {
   const auto refuse = [](const std::string& device, std::optional<WeightFormat> weights,
                          const std::string& message) {
-    EXPECT_THAT([&] { CheckDevice(device, weights, {}, {}); },
+    EXPECT_THAT([&] { CheckDevice(device, {.layers = weights}, {}); },
                 ThrowsMessage<std::invalid_argument>(HasSubstr(message)));
   };
-  EXPECT_NO_THROW(CheckDevice("cuda:0", {}, {}, {}));
-  EXPECT_NO_THROW(CheckDevice("cuda", WeightFormat::kBFloat16, {}, CacheFormat::kBFloat16));
+  EXPECT_NO_THROW(CheckDevice("cuda:0", {}, {}));
+  EXPECT_NO_THROW(CheckDevice("cuda", {.layers = WeightFormat::kBFloat16}, CacheFormat::kBFloat16));
   refuse("cuda:1", {}, "cuda:1 is not available; allowed: cpu, cuda:0");
   refuse("cuda:", {}, "cuda: is not available; allowed: cpu, cuda:0");
   refuse("cuda:-1", {}, "cuda:-1 is not available; allowed: cpu, cuda:0");

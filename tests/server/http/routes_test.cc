@@ -14,6 +14,7 @@
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
 #include "tests/server/token_lines.h"
+#include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::server::routes_test {
@@ -22,6 +23,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
@@ -48,6 +50,40 @@ TEST(RoutesTest, Models) {
   one.at("tokenizer").erase("special_tokens");
   EXPECT_EQ(one, list.at("data")[2]);
   EXPECT_EQ(client.Get("/v1/models/nobody").status, 404);
+}
+
+TEST(RoutesTest, AModelWithExpertsSaysWhatATokenUses) {
+  const ModelConfig config = SmallExpertsModel(AttentionKind::kGqa);
+  const TestServer server(
+      WithHttp({.models = {OneOfEachKind()[0], {.name = "experts", .config = config}}}));
+  HttpClient client(server.http_address());
+  const json dense = client.Get("/v1/models/mha").json();
+  EXPECT_FALSE(dense.contains("expert_dtype"));
+  EXPECT_EQ(dense.at("active_parameters"), dense.at("parameters"));
+  const json model = client.Get("/v1/models/experts").json();
+  EXPECT_EQ(model.at("expert_dtype"), "float32");
+  // A token does not choose 4 of 6 experts in each of 2 layers.
+  EXPECT_EQ(model.at("active_parameters"),
+            model.at("parameters").get<int64_t>() - 2 * 4 * 3 * 24 * 32);
+  // In float32 a token reads at least every active matrix, but neither embedding nor positions.
+  const int64_t unread = (258 + 64) * 24 + 5 * 24;
+  EXPECT_GE(model.at("read_bytes_per_token").get<int64_t>(),
+            4 * (model.at("active_parameters").get<int64_t>() - unread));
+  EXPECT_LT(model.at("read_bytes_per_token").get<int64_t>(),
+            4 * model.at("parameters").get<int64_t>());
+
+  v1::GetModelRequest get;
+  get.set_model("experts");
+  grpc::ClientContext context;
+  v1::GetModelResponse answer;
+  ASSERT_TRUE(server.models().GetModel(&context, get, &answer).ok());
+  EXPECT_EQ(answer.model().expert_dtype(), "float32");
+  EXPECT_EQ(answer.model().active_parameters(), model.at("active_parameters"));
+  EXPECT_EQ(answer.model().read_bytes_per_token(), model.at("read_bytes_per_token"));
+
+  const std::string metrics = client.Get("/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("\ntriptych_expert_tokens_total{model=\"experts\","));
+  EXPECT_THAT(metrics, Not(HasSubstr("\ntriptych_expert_tokens_total{model=\"mha\",")));
 }
 
 TEST(RoutesTest, ModelsSayWhatARequestTakesWhereItIsSilent) {

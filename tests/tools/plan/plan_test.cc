@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -108,8 +109,9 @@ TEST_P(EachConfigTest, WeightsTakeWhatPackingThemTakes) {
         PlanKind(config, format, CacheFormat::kFloat32, Memory(config, format), 1).cost;
     const Packed packed = CountPacked(config, format);
     EXPECT_EQ(cost.weight_bytes, packed.held + packed.multiplied);
-    EXPECT_GT(cost.read_bytes, packed.multiplied);
-    EXPECT_LE(cost.read_bytes, cost.weight_bytes);
+    const double all = cpu::ReadBytes(config, cost, 1e9);  // every expert is chosen
+    EXPECT_GT(all, packed.multiplied);
+    EXPECT_LE(all, cost.weight_bytes);
   }
 }
 
@@ -157,11 +159,17 @@ TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
   const cpu::StepCost cost = PlanKind(config, WeightFormat::kFloat32, CacheFormat::kFloat32,
                                       Memory(config, WeightFormat::kFloat32), 1)
                                  .cost;
-  int64_t elements = 0, core = 0;
+  int64_t elements = 0, of_experts = 0, core = 0;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     const bool embedding = spec.name.starts_with("model.embed_");
     const bool output = spec.name == "model.embed_tokens.weight" && config.tie_word_embeddings;
-    if (spec.shape.size() == 2 && (!embedding || output)) elements += spec.shape[0] * spec.shape[1];
+    if (spec.shape.size() != 2 || (embedding && !output)) continue;
+    const bool routed = spec.name.find(".experts.") != std::string::npos;
+    (routed ? of_experts : elements) += spec.shape[0] * spec.shape[1];
+  }
+  if (of_experts > 0) {
+    of_experts = of_experts / config.experts.n_routed_experts * config.experts.num_experts_per_tok;
+    elements += of_experts;
   }
   const int64_t d = config.head_dim, heads = config.num_attention_heads;
   const int64_t width = config.hidden_size, d_rope = config.qk_rope_head_dim;
@@ -177,6 +185,7 @@ TEST_P(EachConfigTest, ArithmeticIsThatOfTheDefinitions) {
     if (premultiplied <= factored) elements += premultiplied - factored;
   }
   EXPECT_EQ(cost.product_flops, 2 * elements);
+  EXPECT_EQ(cost.expert_flops, 2 * of_experts);
   EXPECT_EQ(cost.core_flops, core);
 }
 
@@ -190,7 +199,7 @@ class ServedKindsTest : public testing::Test {
                    int64_t bytes) const {
     return LoadModel({.name = "model",
                       .checkpoint = checkpoint::OpenCheckpoint(dir_.path() / "model"),
-                      .weight_format = dtype,
+                      .weights = {.layers = dtype},
                       .cache_format = cache,
                       .backend = {.kv_cache_bytes = bytes},
                       .conversion = conversion},
@@ -293,6 +302,21 @@ TEST(StepSecondsTest, ProductsThenAttentionEachByWhatTheyWaitFor) {
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 40, 10), 4 + 2000);
   busy.dtypes = WeightFormat::kInt4;
   EXPECT_DOUBLE_EQ(StepSeconds(busy, kLimits, 400, 10), 4 + 20000);
+}
+
+// A token chooses 1 of 4 experts, which takes 3 s to read. Two tokens read 7/4 of them on average.
+// Arithmetic with experts in bfloat16 takes a tenth.
+TEST(StepSecondsTest, TokensShareTheExpertsThatTheyChoose) {
+  KindPlan plan = Fictitious(32, 8, 0, 0);
+  plan.config.experts = {.n_routed_experts = 4, .num_experts_per_tok = 1};
+  plan.cost.expert_bytes = 48;
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 1, 0), 2 + 3);
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 2, 0), 2 + 3 * 7.0 / 4);
+  plan.cost.expert_bytes = 0;
+  plan.cost.expert_flops = 4;
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 100, 0), 100);
+  plan.dtypes.experts = WeightFormat::kBFloat16;
+  EXPECT_DOUBLE_EQ(StepSeconds(plan, kLimits, 100, 0), 50 + 5);
 }
 
 TEST(CrossoverTest, IsWhereBothTakeAsLong) {
@@ -428,6 +452,28 @@ TEST_F(PlanTest, RefusesWhatTheModelIsNot) {
   EXPECT_THAT(Refusal(Options()), HasSubstr("config.json"));
 }
 
+TEST_F(PlanTest, SaysWhatATokenOfAModelWithExpertsReads) {
+  ModelConfig config = Wide(AttentionKind::kMha);
+  PlanOptions options = Options();
+  options.weights.experts = WeightFormat::kInt4;
+  EXPECT_EQ(Refusal(options), "--expert-dtype: int4; allowed: nothing, the model has no experts");
+  config.experts = {.n_routed_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 64};
+  WriteFile(model_ / "config.json", checkpoint::ToJson(config));
+  const std::string printed = Printed(options);
+  EXPECT_THAT(printed, AllOf(HasSubstr("weights in float32, experts in int4, cache in float32\n"),
+                             HasSubstr("active parameters"), HasSubstr("weights read, 1 sequence "),
+                             HasSubstr("weights read, 8 sequences "),
+                             Not(HasSubstr("weights read per step"))));
+  const WeightFormats formats = options.weights.Over(WeightFormat::kFloat32);
+  const KindPlan plan =
+      PlanKind(config, formats, CacheFormat::kFloat32, int64_t{1} << 30, 1, DeviceKind::kCpu);
+  for (const int64_t tokens : {1, 8, 32}) {
+    const double bytes = cpu::ReadBytes(config, plan.cost, static_cast<double>(tokens));
+    EXPECT_THAT(printed, HasSubstr(FormatBytes(std::llround(bytes)))) << tokens;
+  }
+  EXPECT_THAT(printed, HasSubstr(FormatCount(ActiveParameterCount(config))));
+}
+
 TEST_F(PlanTest, StoredIntegersAreServedAsIntegers) {
   ModelConfig config = Wide(AttentionKind::kMha);
   config.quantization = {.format = WeightFormat::kInt4, .embeddings = false};
@@ -435,7 +481,7 @@ TEST_F(PlanTest, StoredIntegersAreServedAsIntegers) {
   EXPECT_THAT(Printed(Options()),
               HasSubstr("weights in int4, embeddings in float32, cache in bfloat16\n"));
   PlanOptions options = Options();
-  options.embeddings = WeightFormat::kInt8;
+  options.weights.embeddings = WeightFormat::kInt8;
   EXPECT_THAT(Printed(options),
               HasSubstr("weights in int4, embeddings in int8, cache in bfloat16\n"));
   // The embeddings, 258 rows of the width, are counted in their own format.
@@ -581,9 +627,11 @@ TEST_F(PlanTest, AGpuServesNothingButBFloat16) {
     set(options);
     EXPECT_EQ(Refusal(options), why + "; allowed on a GPU: bfloat16");
   };
-  expect_refused([](PlanOptions& o) { o.dtype = WeightFormat::kInt8; }, "--dtype: int8");
-  expect_refused([](PlanOptions& o) { o.embeddings = WeightFormat::kFloat32; },
+  expect_refused([](PlanOptions& o) { o.weights.layers = WeightFormat::kInt8; }, "--dtype: int8");
+  expect_refused([](PlanOptions& o) { o.weights.embeddings = WeightFormat::kFloat32; },
                  "--embedding-dtype: float32");
+  expect_refused([](PlanOptions& o) { o.weights.experts = WeightFormat::kInt4; },
+                 "--expert-dtype: int4");
   expect_refused([](PlanOptions& o) { o.cache = CacheFormat::kInt8; }, "--kv-cache-dtype: int8");
 }
 
@@ -761,7 +809,7 @@ TEST_F(PlanProgramTest, TakesItsFlags) {
   options.context = 60;
   options.groups = 2;
   options.rank = 8;
-  options.dtype = WeightFormat::kInt8;
+  options.weights.layers = WeightFormat::kInt8;
   options.cache = CacheFormat::kInt8;
   EXPECT_EQ(result.out, Printed(options));
 }

@@ -67,6 +67,23 @@ TEST_F(MetricsTest, SaysWhatEachModelHolds) {
                       R"(triptych_requests_running{model="a \"name\"\\\n",attention="mha"} 0)")));
 }
 
+TEST_F(MetricsTest, SaysHowTokensSpreadOverExpertsOfModelsThatHaveThem) {
+  ModelMetrics metrics = Metrics();
+  EXPECT_THAT(MetricsText(std::vector{metrics}), Not(HasSubstr("triptych_expert")));
+  ModelInfo other = SmallModelInfo();
+  other.name = "dense";
+  ModelMetrics dense = Metrics();
+  dense.model = &other;
+  metrics.expert_load = {.tokens = 12, .least = 0.25, .most = 3.5, .untouched = 2};
+  const std::string text = MetricsText(std::vector{metrics, dense});
+  const std::string labels = R"({model="small",attention="mla"})";
+  EXPECT_THAT(text, AllOf(HasSubstr("\ntriptych_expert_tokens_total" + labels + " 12\n"),
+                          HasSubstr("\ntriptych_expert_load_min_ratio" + labels + " 0.25\n"),
+                          HasSubstr("\ntriptych_expert_load_max_ratio" + labels + " 3.5\n"),
+                          HasSubstr("\ntriptych_experts_untouched" + labels + " 2\n"),
+                          Not(HasSubstr("triptych_expert_tokens_total{model=\"dense\""))));
+}
+
 TEST_F(MetricsTest, HistogramsAddUp) {
   for (const double seconds : {0.00005, 0.003, 0.004, 1000.0}) {
     metrics_.inter_token_time.Add(seconds);
@@ -96,7 +113,9 @@ TEST_F(MetricsTest, HistogramsAddUp) {
 // The exposed metrics equal server/README.md's table: names, types and labels.
 TEST_F(MetricsTest, AreThoseOfTheTable) {
   std::set<std::string> exposed;
-  std::istringstream text(MetricsText(std::vector{Metrics()}));
+  ModelMetrics metrics = Metrics();
+  metrics.expert_load.emplace();
+  std::istringstream text(MetricsText(std::vector{metrics}));
   std::string name;
   for (std::string line; std::getline(text, line);) {
     std::istringstream words(line);
