@@ -33,9 +33,9 @@ struct OpenedCheckpoint {
 // Opens a checkpoint; its config is valid. Throws LoadError.
 OpenedCheckpoint OpenCheckpoint(const std::filesystem::path& checkpoint);
 
-// The config of a checkpoint, as OpenCheckpoint has it. A directory needs no tensors. Without all of
-// them, a head that config.json ties counts as tied, and quantized experts as the other matrices.
-// Throws LoadError.
+// The config of a checkpoint, as OpenCheckpoint has it. A directory needs no tensors. Without all
+// of them, a head that config.json ties counts as tied, and quantized experts as the other
+// matrices. Throws LoadError.
 ModelConfig ReadConfig(const std::filesystem::path& checkpoint);
 
 // The files that determine the computation: the config's, then those of the tensors. Throws

@@ -157,10 +157,10 @@ struct ModelConfig {
   // silu with mlp swiglu; gelu (tanh approximation, the default) with mlp gelu or geglu; gelu_exact
   // with mlp gelu.
   HiddenAct hidden_act = HiddenAct::kSilu;
-  bool mlp_bias = false;                      // without experts only
-  ExpertsConfig experts;                      // its fields stand next to the others in a config.json
-  bool attention_bias = false;                // of q, k and v; under MLA of q
-  bool latent_bias = false;                   // MLA only: of kv_a_proj_with_mqa and q_a_proj
+  bool mlp_bias = false;        // without experts only
+  ExpertsConfig experts;        // its fields stand next to the others in a config.json
+  bool attention_bias = false;  // of q, k and v; under MLA of q
+  bool latent_bias = false;     // MLA only: of kv_a_proj_with_mqa and q_a_proj
   std::optional<bool> attention_output_bias;  // of o; absent: attention_bias
   double embedding_multiplier = 1;            // of token embeddings before the first layer
   double logit_multiplier = 1;

@@ -14,7 +14,7 @@ namespace triptych::server {
 // Constant once the model is loaded, so that every thread may read it. The Engine belongs to its
 // own thread.
 struct ModelInfo : serving::ServedModel {
-  std::string config_json;  // `config` as config.json
+  std::string config_json;                                 // `config` as config.json
   std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
   std::vector<std::string> own_chat_templates = {};        // names of the checkpoint's
 };

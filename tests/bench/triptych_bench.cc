@@ -433,7 +433,8 @@ void AddModelFlags(CLI::App& app, Options& options) {
           {"gelu_exact", {{"mlp", "gelu"}, {"hidden_act", "gelu_exact"}}}},
          "silu");
   CLI::Option* model =
-      app.add_option("--model", options.model, "checkpoint to measure instead of random weights: a directory or a .gguf file")
+      app.add_option("--model", options.model,
+                     "checkpoint to measure instead of random weights: a directory or a .gguf file")
           ->check(CLI::ExistingPath);
   for (CLI::Option* flag : shape->get_options()) {
     if (flag != shape->get_help_ptr()) model->excludes(flag);

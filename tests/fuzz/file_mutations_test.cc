@@ -27,6 +27,7 @@
 #include "engine/checkpoint/gguf.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/checkpoint/tensors/block_formats.h"
+#include "engine/checkpoint/tokenizer/chat_templates.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/checkpoint/tokenizer/scored_pieces.h"
 #include "engine/checkpoint/tokenizer/sentencepiece_model.h"
