@@ -89,13 +89,14 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
                 .dtypes = dtypes,
                 .device = device,
                 .cost = cpu::CountStep(config, dtypes, expand_from)};
-  BackendOptions backend{.max_step_tokens = kDefaultGpuBatchTokens, .cache_format = cache};
+  BackendOptions backend{.cache_format = cache};
   switch (device) {
     case DeviceKind::kCpu:
       plan.server_bytes = kServerBytes;
       if (expand_from) plan.prompt_bytes = MostScratchBytes(config);
       break;
     case DeviceKind::kCuda: {
+      backend.max_step_tokens = kDefaultGpuBatchTokens;
       const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
       plan.cost.weight_bytes = bytes.weights;
       // Matrices are not padded on a GPU: two bytes and two FLOP (a multiply-add) for each weight.
