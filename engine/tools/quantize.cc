@@ -44,6 +44,37 @@ at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
   return scales;
 }
 
+// The routed experts that have matrices among `names` but no moments: those that saw no token. In
+// the order of layers and experts, by the prefixes of their tensors.
+std::vector<std::string> UnseenExperts(const ModelConfig& config,
+                                       const std::set<std::string>& names,
+                                       const std::map<std::string, at::Tensor>& moments) {
+  std::vector<std::string> unseen;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.HasExperts(layer)) continue;
+    for (int64_t expert = 0; expert < config.experts.n_routed_experts; ++expert) {
+      const std::string prefix = ExpertPrefix(layer, expert);
+      const std::string down = prefix + "down_proj.weight";
+      if (names.contains(down) && !moments.contains(down)) unseen.push_back(prefix);
+    }
+  }
+  return unseen;
+}
+
+// "3 experts saw no token of the text and are rounded to the nearest: NAME, NAME and 1 more".
+std::string UnseenText(const std::vector<std::string>& unseen) {
+  constexpr size_t kNamed = 4;
+  std::string text = std::to_string(unseen.size()) +
+                     (unseen.size() == 1 ? " expert saw no token of the text and is"
+                                         : " experts saw no token of the text and are") +
+                     " rounded to the nearest:";
+  for (size_t i = 0; i < std::min(unseen.size(), kNamed); ++i) {
+    text += (i > 0 ? ", " : " ") + unseen[i].substr(0, unseen[i].size() - 1);
+  }
+  if (unseen.size() > kNamed) text += " and " + std::to_string(unseen.size() - kNamed) + " more";
+  return text;
+}
+
 void CheckOptions(const QuantizeOptions& options) {
   if (!options.calibrate.empty() && options.format != WeightFormat::kInt4) {
     throw std::runtime_error("--calibrate goes with --dtype int4: int8 gains nothing by it");
@@ -112,6 +143,7 @@ void QuantizeModel(const QuantizeOptions& options) {
 
   std::optional<Corpus> corpus;
   std::map<std::string, at::Tensor> moments;
+  std::vector<std::string> unseen;
   std::optional<double> loss_before;
   if (!options.calibrate.empty()) {
     const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(options.from);
@@ -119,6 +151,8 @@ void QuantizeModel(const QuantizeOptions& options) {
     corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
                    options.from.string());
     moments = InputMoments(model, names, *corpus);
+    unseen = UnseenExperts(model.config, names, moments);
+    if (!unseen.empty()) std::fprintf(stderr, "%s\n", UnseenText(unseen).c_str());
     if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(model, *corpus);
   }
   for (const std::string& name : names) {
@@ -136,6 +170,7 @@ void QuantizeModel(const QuantizeOptions& options) {
   report += corpus ? ", rounded by what they multiply on the training part of `" +
                          corpus->file_name() + "`.\n"
                    : ", each rounded to the nearest.\n";
+  if (!unseen.empty()) report += UnseenText(unseen) + ".\n";
   report +=
       "Weights: " + std::to_string(ParameterBytes(model.config, StoredFormats(model.config))) +
       " to " + std::to_string(ParameterBytes(model.config, StoredFormats(stored))) + " bytes.\n";

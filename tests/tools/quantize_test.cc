@@ -148,6 +148,51 @@ TEST_F(QuantizeTest, CalibratesByTheInputsOfEachProduct) {
   }
 }
 
+// Experts are rounded by the inputs that they see; the router of each layer sends every token to
+// the same two experts.
+TEST_F(QuantizeTest, NamesTheExpertsThatTheTextDoesNotReach) {
+  QuantizeOptions options = Options(AttentionKind::kGqa, WeightFormat::kInt4);
+  options.calibrate = text_;
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.experts = {.n_routed_experts = 8,
+                    .num_experts_per_tok = 2,
+                    .moe_intermediate_size = 33,
+                    .topk_method = TopkMethod::kNoauxTc};
+  Weights weights = RandomWeights(config, 1);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    at::Tensor bias = weights.at(RouterBiasName(layer));
+    bias.zero_();
+    bias.narrow(0, 5, 2).fill_(100);
+  }
+  SaveCheckpoint(options.from, config, weights);
+  testing::internal::CaptureStderr();
+  QuantizeModel(options);
+  const std::string unseen =
+      "12 experts saw no token of the text and are rounded to the nearest: "
+      "model.layers.0.mlp.experts.0, model.layers.0.mlp.experts.1, model.layers.0.mlp.experts.2, "
+      "model.layers.0.mlp.experts.3 and 8 more";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), unseen + "\n");
+  EXPECT_THAT(ReadText(options.to / "README.md", 1 << 16), HasSubstr(unseen + ".\n"));
+
+  const ModelConfig stored = checkpoint::ReadModelConfig(options.to / "config.json");
+  const Checkpoint before = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  const Weights after = LoadCheckpoint(options.to, TensorFormat::kFloat32).weights;
+  const auto moments =
+      InputMoments(before, IntegerTensors(stored), TestCorpus(text_, kDefaultHeldOut));
+  for (int64_t expert = 0; expert < 8; ++expert) {
+    for (const char* matrix : {"gate_proj", "up_proj", "down_proj"}) {
+      const std::string name = ExpertPrefix(1, expert) + matrix + ".weight";
+      SCOPED_TRACE(name);
+      const at::Tensor& weight = before.weights.at(name);
+      const bool reached = expert == 5 || expert == 6;
+      ASSERT_EQ(moments.contains(name), reached);
+      EXPECT_TRUE(at::equal(after.at(name), reached ? RoundCalibrated(weight, moments.at(name))
+                                                    : RoundToNearest(weight, WeightFormat::kInt4)));
+    }
+  }
+  EXPECT_TRUE(at::equal(after.at(RouterName(1)), before.weights.at(RouterName(1))));
+}
+
 TEST_F(QuantizeTest, KeepsEmbeddings) {
   QuantizeOptions options = Options(AttentionKind::kMha, WeightFormat::kInt4);
   options.keep_embeddings = true;
