@@ -87,7 +87,7 @@ struct ExpertsConfig {
   bool norm_topk_prob = false;
   double routed_scaling_factor = 1;  // of the experts' weighted sum
   // 1 for each layer with experts, 0 for each with a dense MLP; empty: all have experts.
-  std::vector<int64_t> sparse_layers;
+  std::vector<int64_t> sparse_layers = {};
 };
 
 // The fields of a config.json of model_type "triptych", by their names there.
