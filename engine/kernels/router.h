@@ -23,7 +23,7 @@ struct Router {
   float scale = 1;  // of the weights
 };
 
-// Chooses the experts of each row. Of equal scores, the lower index wins. A row's result depends on
+// Chooses the experts of each row. The lower index wins among equal scores. A row's result depends on
 // that row only. Logits that are not finite give valid experts, and weights of any value.
 //   logits: [rows, E]
 //   experts: [rows, K], ascending   weights: [rows, K]
