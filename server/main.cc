@@ -16,10 +16,15 @@
 #include <string>
 #include <thread>
 
+#include "server/core/log.h"
 #include "server/options.h"
 #include "server/server.h"
 
 namespace {
+
+using triptych::server::Log;
+using triptych::server::LogInfo;
+using triptych::server::LogWarning;
 
 // Signals have a handler instead of a sigwait: a BLAS starts threads before main that block no
 // signal, and the default action in one of them would end the process.
@@ -44,7 +49,7 @@ std::atomic<int64_t> asked_drain_ms = -1;  // negative: --drain-timeout
 void Drain(std::optional<std::chrono::milliseconds> timeout, const std::string& client) {
   int none = 0;
   if (!signals.compare_exchange_strong(none, 1)) return;
-  spdlog::info("client {} requested a drain", client);
+  LogInfo("client {} requested a drain", client);
   if (timeout) asked_drain_ms = timeout->count();
   sem_post(&first_signal);
 }
@@ -53,7 +58,7 @@ std::atomic<bool> device_is_lost = false;
 
 // Cancels the requests and ends the process with a failure, so that a supervisor restarts it.
 void EndAfterDeviceLoss(const std::string& error) {
-  spdlog::critical("{}; stopping", error);
+  Log(spdlog::level::critical, "{}; stopping", error);
   device_is_lost = true;
   asked_drain_ms = 0;
   sem_post(&first_signal);
@@ -78,8 +83,8 @@ void RaiseDescriptorLimit() {
 bool ServeUntilSignalled(const triptych::server::ServerOptions& options) {
   triptych::server::Server server(options);
   listens = true;
-  if (!server.http_address().empty()) spdlog::info("HTTP on {}", server.http_address());
-  spdlog::info("listening on {}", server.address());  // a signal after this line drains
+  if (!server.http_address().empty()) LogInfo("HTTP on {}", server.http_address());
+  LogInfo("listening on {}", server.address());  // a signal after this line drains
   AwaitSignal(first_signal);
   const int64_t asked = asked_drain_ms;
   const auto timeout = asked >= 0 ? std::chrono::milliseconds(asked) : options.drain_timeout;
@@ -87,7 +92,7 @@ bool ServeUntilSignalled(const triptych::server::ServerOptions& options) {
                       : last_signal == SIGINT  ? "SIGINT"
                       : last_signal == SIGTERM ? "SIGTERM"
                                                : "AdminService.Drain";
-  spdlog::info("{}: draining for at most {} s", cause, static_cast<double>(timeout.count()) / 1000);
+  LogInfo("{}: draining for at most {} s", cause, static_cast<double>(timeout.count()) / 1000);
   return server.Shutdown(timeout);
 }
 
@@ -119,7 +124,7 @@ int main(int argc, char** argv) {
     // Started before clients can connect: later the system may be at its limit of threads.
     std::thread second_signal([] {
       AwaitSignal(second_signals);
-      spdlog::warn("a second signal: stopping at once");
+      LogWarning("a second signal: stopping at once");
       spdlog::default_logger()->flush();
       _exit(EXIT_FAILURE);
     });
@@ -129,9 +134,9 @@ int main(int argc, char** argv) {
     const bool drained = ServeUntilSignalled(options);
     if (device_is_lost) return EXIT_FAILURE;
     if (drained) {
-      spdlog::info("drained; bye");
+      LogInfo("drained; bye");
     } else {
-      spdlog::warn("requests still live after the drain timeout were cancelled");
+      LogWarning("requests still live after the drain timeout were cancelled");
     }
   } catch (const std::exception& e) {
     return Fail(e.what());

@@ -1,6 +1,6 @@
 #include "server/model_log.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <iterator>
@@ -11,6 +11,7 @@
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/model/latent_shape.h"
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -88,21 +89,20 @@ void LogModel(const ModelInfo& model, const ModelOrigins& origins) {
   if (model.converted_from) {
     attention += fmt::format(" (converted from {})", Name(*model.converted_from));
   }
-  spdlog::info("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
-               model.name, attention, model.parameters, WeightsText(model.weight_formats),
-               model.info.geometry.BytesPerPosition(), Name(model.cache_format),
-               model.info.pool_positions(), HowLatentAttends(model));
+  LogInfo("model {}: {}, {} parameters in {}, {} bytes per position in {}, {} positions fit{}",
+          model.name, attention, model.parameters, WeightsText(model.weight_formats),
+          model.info.geometry.BytesPerPosition(), Name(model.cache_format),
+          model.info.pool_positions(), HowLatentAttends(model));
   for (const std::string& line : OriginLines(model, origins)) {
-    spdlog::info("model {}: {}", model.name, line);
+    LogInfo("model {}: {}", model.name, line);
   }
   if (const auto& memory = model.info.device_memory) {
-    spdlog::info("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
-                 memory->device, FormatBytes(memory->weight_bytes),
-                 FormatBytes(model.info.cache_bytes), FormatBytes(memory->workspace_bytes),
-                 memory->kernels);
+    LogInfo("model {}: on {}: weights {}, KV cache {}, workspace {}; {}", model.name,
+            memory->device, FormatBytes(memory->weight_bytes), FormatBytes(model.info.cache_bytes),
+            FormatBytes(memory->workspace_bytes), memory->kernels);
   }
   for (const std::vector<std::string>* lines : {&origins.tokenizer.warnings, &origins.warnings}) {
-    for (const std::string& line : *lines) spdlog::warn("model {}: {}", model.name, line);
+    for (const std::string& line : *lines) LogWarning("model {}: {}", model.name, line);
   }
 }
 

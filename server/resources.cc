@@ -3,7 +3,6 @@
 #ifdef __linux__
 #include <sched.h>
 #endif
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/parse.h"
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -185,10 +185,10 @@ bool MemoryGauge::UnderPressure() {
     const std::optional<int64_t> left = MemoryLeft(root_);
     const bool was_under_pressure = std::exchange(under_pressure_, left && *left < kHeadRoom);
     if (under_pressure_ && !was_under_pressure) {
-      spdlog::warn("memory is short: {} bytes left; refusing requests until there are {}", *left,
-                   kHeadRoom);
+      LogWarning("memory is short: {} bytes left; refusing requests until there are {}", *left,
+                 kHeadRoom);
     } else if (!under_pressure_ && was_under_pressure) {
-      spdlog::info("memory is no longer short");
+      LogInfo("memory is no longer short");
     }
   }
   return under_pressure_;

@@ -1,6 +1,6 @@
 #include "server/server.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <numeric>
@@ -22,6 +22,7 @@
 #include "engine/loading/loaded_model.h"
 #include "server/core/access/auth_gate.h"
 #include "server/core/chat/chat_template.h"
+#include "server/core/log.h"
 #include "server/core/server_core.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
@@ -60,7 +61,7 @@ LoadedModel Load(LoadOptions options, const std::shared_ptr<kernels::KernelConte
   options.on_layer = [&options, next = Clock::now() + kBetweenLines](int64_t loaded,
                                                                      int64_t layers) mutable {
     if (Clock::now() < next) return;
-    spdlog::info("model {}: {} of {} layers loaded", options.name, loaded, layers);
+    LogInfo("model {}: {} of {} layers loaded", options.name, loaded, layers);
     next = Clock::now() + kBetweenLines;
   };
   return ForModel(options.name, [&] { return LoadModel(options, context); });

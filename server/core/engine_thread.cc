@@ -1,8 +1,8 @@
 #include "server/core/engine_thread.h"
 
-#include <spdlog/spdlog.h>
-
 #include <exception>
+
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -34,7 +34,7 @@ void EngineLoopThread::Cancel(size_t model, const std::string& id) {
   try {
     loop_.Post([&engine = *engines_[model], id] { engine.Cancel(id); });
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("request {} is not cancelled: {}", id, e.what());
+    LogError("request {} is not cancelled: {}", id, e.what());
   }
 }
 

@@ -1,9 +1,9 @@
 #include "server/core/worker.h"
 
-#include <spdlog/spdlog.h>
-
 #include <exception>
 #include <utility>
+
+#include "server/core/log.h"
 
 namespace triptych::server {
 
@@ -37,7 +37,7 @@ void Worker::Run() {
       try {
         task();
       } catch (const std::exception& e) {  // such as std::bad_alloc
-        spdlog::error("a task failed: {}", e.what());
+        LogError("a task failed: {}", e.what());
       }
     }
   }

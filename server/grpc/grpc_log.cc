@@ -2,7 +2,6 @@
 
 #include <grpc/support/log.h>
 #include <grpcpp/version_info.h>
-#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <cstdint>
@@ -10,6 +9,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/quoted.h"
+#include "server/core/log.h"
 
 namespace triptych::server {
 
@@ -53,19 +53,19 @@ spdlog::level::level_enum Level(gpr_log_severity severity) {
   return spdlog::level::warn;  // an error of one connection, not of the server
 }
 
-void Log(gpr_log_func_args* args) {
+void LogLine(gpr_log_func_args* args) {
   constexpr size_t kMaxBytes = 500;
   static LineBudget* const budget =
       new LineBudget;  // never destroyed: gRPC's threads outlive statics
   const int64_t left_out = budget->Take();
   if (left_out < 0) return;
-  if (left_out > 0) spdlog::warn("gRPC: {} lines dropped", left_out);
-  spdlog::log(Level(args->severity), "gRPC: {}", Printable(args->message, kMaxBytes));
+  if (left_out > 0) LogWarning("gRPC: {} lines dropped", left_out);
+  Log(Level(args->severity), "gRPC: {}", Printable(args->message, kMaxBytes));
 }
 
 }  // namespace
 
-void LogGrpcErrors() { gpr_set_log_function(Log); }
+void LogGrpcErrors() { gpr_set_log_function(LogLine); }
 #else
 void LogGrpcErrors() {}
 #endif

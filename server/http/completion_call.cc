@@ -1,7 +1,5 @@
 #include "server/http/completion_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/core/log.h"
 #include "server/http/error_response.h"
 
 namespace triptych::server {
@@ -42,7 +41,7 @@ class CompletionCall::Listener final : public CallListener,
       });
     } catch (const std::exception& e) {  // such as std::bad_alloc
       posted_ = false;
-      spdlog::error("HTTP: a notification is delayed: {}", e.what());
+      LogError("HTTP: a notification is delayed: {}", e.what());
     }
   }
 

@@ -1,7 +1,5 @@
 #include "server/http/connection.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/field.hpp>
@@ -16,6 +14,7 @@
 
 #include "engine/base/quoted.h"
 #include "server/core/error.h"
+#include "server/core/log.h"
 #include "server/http/error_response.h"
 #include "server/http/request_target.h"
 
@@ -122,12 +121,12 @@ void Connection::Close() {
   try {
     call->OnGone();
   } catch (const std::exception& e) {  // such as std::bad_alloc; the call ends by itself
-    spdlog::error("HTTP: a call of a disconnected client was not cancelled: {}", e.what());
+    LogError("HTTP: a call of a disconnected client was not cancelled: {}", e.what());
   }
 }
 
 void Connection::Fail(const std::exception& error) {
-  spdlog::error("HTTP: connection closed: {}", error.what());
+  LogError("HTTP: connection closed: {}", error.what());
   Close();
 }
 

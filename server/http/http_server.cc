@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 
 #include "engine/base/address.h"
 #include "server/core/access/byte_budget.h"
+#include "server/core/log.h"
 #include "server/http/connection.h"
 #include "server/http/cross_origin.h"
 #include "server/http/host_names.h"
@@ -168,7 +168,7 @@ class HttpServer::Impl {
         context_.run();
         return;
       } catch (const std::exception& e) {
-        spdlog::error("HTTP: {}", e.what());
+        LogError("HTTP: {}", e.what());
       }
     }
   }
@@ -177,7 +177,7 @@ class HttpServer::Impl {
     try {
       StartAccept(listener);
     } catch (const std::exception& e) {  // such as std::bad_alloc
-      spdlog::error("HTTP: accepting connections pauses: {}", e.what());
+      LogError("HTTP: accepting connections pauses: {}", e.what());
       AcceptLater(listener);
     }
   }
@@ -206,9 +206,8 @@ class HttpServer::Impl {
     if (std::ssize(connections_) >= limits_.max_connections ||
         count >= limits_.max_address_connections) {
       if (!std::exchange(full_, true)) {
-        spdlog::warn(
-            "HTTP: too many connections, closing new ones: {} are open, {} of them from {}",
-            connections_.size(), count, address);
+        LogWarning("HTTP: too many connections, closing new ones: {} are open, {} of them from {}",
+                   connections_.size(), count, address);
       }
       return;
     }

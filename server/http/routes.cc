@@ -1,7 +1,5 @@
 #include "server/http/routes.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstdint>
 #include <exception>
 #include <iterator>
@@ -12,6 +10,7 @@
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
+#include "server/core/log.h"
 #include "server/core/requests/tokenization_queue.h"
 #include "server/core/stats/metrics.h"
 #include "server/http/chat_completions.h"
@@ -154,7 +153,7 @@ HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request
   try {
     return (this->*admitted.route->handle)(entry, request);
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("HTTP: a request failed: {}", e.what());
+    LogError("HTTP: a request failed: {}", e.what());
     return StatusResponse(500, "internal", "the request could not be handled");
   }
 }

@@ -241,7 +241,7 @@ TEST(CommonBasisTest, WeightsLoseTheDroppedSingularValues) {
 
 // The same for a layer's inputs: the error of keys is given by the dropped singular values with
 // C^(1/2).
-TEST(CommonBasisTest, ActivationsLoseTheLeastOfWhatIsRead) {
+TEST(CommonBasisTest, ActivationsLoseTheLeastOfTheKeysAndValuesThatAreRead) {
   for (const HeadShape& s : Groupings()) {
     const at::Tensor rows = Normal(34).Weight(s.heads * s.d, s.width);
     for (const int64_t samples : {4 * s.width, (s.width + 1) / 2}) {

@@ -65,7 +65,7 @@ TEST(RotaryTest, InPlaceIsTheSame) {
   }
 }
 
-TEST(RotaryTest, ActsOnEverySequenceOfABatchAlike) {
+TEST(RotaryTest, TreatsEverySequenceOfABatchTheSame) {
   const Rotary rotary(9, 4, 10000);
   const at::Tensor x = Normal(2).Tensor({3, 9, 2, 4});
   const at::Tensor positions = at::arange(9, at::kLong);

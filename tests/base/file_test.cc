@@ -136,7 +136,7 @@ TEST_F(FileTest, AFileThatShrinksIsAnError) {
             path_.string() + ": ends at byte 100; it had 1048576 bytes when it was opened");
 }
 
-TEST_F(FileTest, ReplacesAFileAndLeavesNothingBeside) {
+TEST_F(FileTest, ReplacesAFileAndLeavesNoOther) {
   WriteFile(path_, "old");
   ReplaceFile(path_, "new");
   EXPECT_EQ(ReadFile(path_), "new");
@@ -176,7 +176,7 @@ TEST_F(FileTest, NothingThatIsThereIsWrittenThrough) {
   EXPECT_EQ(ReadFile(path_), "new");
 }
 
-TEST_F(FileTest, WhatAKilledRunLeftIsNoObstacle) {
+TEST_F(FileTest, RemainsOfAKilledRunAreNoObstacle) {
   fs::create_directories(path_.string() + ".tmp/kept");
   WriteFile(path_.string() + ".partial-0123abcd", "half");
   ReplaceFile(path_, "new");

@@ -32,7 +32,7 @@ TEST(TableTest, WithoutRowsHasTitlesOnly) {
   EXPECT_EQ(Table({{"a"}, {"bc"}}).ToString(), "a  bc\n─  ──\n");
 }
 
-TEST(TableTest, SidewaysPutsRowsBesideEachOther) {
+TEST(TableTest, SidewaysPutsRowsNextToEachOther) {
   Table table({{"model"}, {"bytes per position"}, {"kind"}});
   table.AddRow({"first", "2,048", "MHA"});
   table.AddRow({"second", "256", "MLA"});

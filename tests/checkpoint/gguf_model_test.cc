@@ -287,7 +287,7 @@ TEST_F(GgufModelTest, Llama) {
   EXPECT_EQ(Floats(*opened.tensors, "model.layers.0.self_attn.k_proj.weight"), Counted(112, 32));
 }
 
-TEST_F(GgufModelTest, WhatAFileMaySayBeside) {
+TEST_F(GgufModelTest, OtherKeysThatAFileMayHave) {
   Model model = Llama();
   model.Add("vocab_size", uint32_t{5});
   model.Add("rope.dimension_count", uint32_t{2});

@@ -341,32 +341,53 @@ TEST_F(GenerateTest, FlagsNotGivenAreAbsent) {
 TEST_F(GenerateTest, ReadsThePromptFromEverywhere) {
   AnswerGenerate({{Last("")}});
   const TemporaryFile file("from a file\n");
-  EXPECT_EQ(Run({"generate", "--file", file.path()}).exit_code, 0);
-  EXPECT_EQ(Run({"generate"}, {.input = std::string("from\0stdin\n", 11)}).exit_code, 0);
-  EXPECT_EQ(Run({"generate", "--file", "-"}, {.input = "the same"}).exit_code, 0);
-  EXPECT_EQ(Run({"generate", "models"}, {.input = "not this"}).exit_code, 0);
-  EXPECT_EQ(Run({"generate", "--", "--help"}).exit_code, 0);
-  EXPECT_EQ(Run({"generate", "[a, b]"}).exit_code, 0);
-  std::vector<std::string> prompts;
-  for (const auto& request : requests()) prompts.push_back(request.text());
-  EXPECT_THAT(prompts, ElementsAre("from a file\n", std::string("from\0stdin\n", 11), "the same",
-                                   "models", "--help", "[a, b]"));
+  const std::string with_null("from\0stdin\n", 11);
+  struct Case {
+    std::string name;
+    Args args;
+    std::string input;
+    std::string prompt;
+  };
+  const std::vector<Case> cases = {
+      {"a file", {"--file", file.path()}, "", "from a file\n"},
+      {"standard input", {}, with_null, with_null},
+      {"standard input as a file", {"--file", "-"}, "the same", "the same"},
+      {"an argument", {"models"}, "not this", "models"},
+      {"an argument like a flag", {"--", "--help"}, "", "--help"},
+      {"an argument like a list", {"[a, b]"}, "", "[a, b]"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Args args = {"generate"};
+    args.insert(args.end(), c.args.begin(), c.args.end());
+    EXPECT_EQ(Run(args, {.input = c.input}).exit_code, 0);
+    ASSERT_FALSE(requests().empty());
+    EXPECT_EQ(requests().back().text(), c.prompt);
+  }
+  EXPECT_EQ(requests().size(), cases.size());
 }
 
 TEST_F(GenerateTest, TheServerIsNamedBeforeOrAfterTheCommandOrInTheEnvironment) {
   AnswerGenerate({{Last("text")}});
   const std::string address = server_.address();
-  const auto run = [](const Args& args, const std::string& variable = "A=B") {
-    return Process(args, {.environment = {variable}}).Wait().out;
+  struct Case {
+    std::string name;
+    Args args;
+    std::string variable;
   };
-  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x", "--server", address}), "text");
-  EXPECT_EQ(run({TRIPTYCH_CLI, "--timeout", "60", "generate", "x", "--server=" + address}), "text");
-  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x"}, "TRIPTYCH_SERVER=" + address), "text");
-  EXPECT_EQ(run({TRIPTYCH_CLI, "generate", "x", "--server", address}, "TRIPTYCH_SERVER=h:1"),
-            "text");
-  EXPECT_EQ(
-      run({TRIPTYCH_CLI, "generate", "x", "--server", address}, "http_proxy=http://192.0.2.1:1"),
-      "text");
+  const std::vector<Case> cases = {
+      {"after the command", {"generate", "x", "--server", address}, "A=B"},
+      {"before another flag", {"--timeout", "60", "generate", "x", "--server=" + address}, "A=B"},
+      {"in the environment", {"generate", "x"}, "TRIPTYCH_SERVER=" + address},
+      {"the flag goes first", {"generate", "x", "--server", address}, "TRIPTYCH_SERVER=h:1"},
+      {"no proxy", {"generate", "x", "--server", address}, "http_proxy=http://192.0.2.1:1"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Args command = {TRIPTYCH_CLI};
+    command.insert(command.end(), c.args.begin(), c.args.end());
+    EXPECT_EQ(Process(command, {.environment = {c.variable}}).Wait().out, "text");
+  }
 }
 
 TEST_F(GenerateTest, EchoesThePromptOnATerminalAndKeepsItHarmless) {
@@ -426,17 +447,33 @@ TEST_F(GenerateTest, SaysThatItCannotWrite) {
 TEST_F(GenerateTest, RefusesInputsItCannotUse) {
   AnswerGenerate({{Last("")}});
   const TemporaryFile latin1("caf\xe9");
-  ExpectError(Run({"generate", "--file", "/no/such/file"}), 2,
-              "--file: cannot read '/no/such/file': No such file or directory");
-  ExpectError(Run({"generate", "--file", "/"}), 2, "--file: cannot read '/': Is a directory");
-  ExpectError(Run({"generate", "--file", latin1.path()}), 2, "not valid UTF-8 (byte 3)");
-  ExpectError(Run({"generate"}, {.input = "\xff"}), 2, "not valid UTF-8 (byte 0)");
-  ExpectError(Run({"generate", "a\xc3"}), 2, "not valid UTF-8 (byte 1)");
-  ExpectError(Run({"generate"}), 2, "the text is empty");
-  ExpectError(Run({"generate", ""}), 2, "the text is empty");
-  ExpectError(Run({"generate", "--file", "/dev/zero"}), 2, "longer than");
-  ExpectError(Run({"generate", "x", "--tokens", "1"}), 2, "give only one of");
-  ExpectError(Run({"generate", "--file", "x", "--tokens", "1"}), 2, "give only one of");
+  struct Case {
+    std::string name;
+    Args args;
+    std::string input;
+    std::string error;
+  };
+  const std::vector<Case> cases = {
+      {"an absent file",
+       {"--file", "/no/such/file"},
+       "",
+       "--file: cannot read '/no/such/file': No such file or directory"},
+      {"a directory", {"--file", "/"}, "", "--file: cannot read '/': Is a directory"},
+      {"a file in Latin-1", {"--file", latin1.path()}, "", "not valid UTF-8 (byte 3)"},
+      {"bytes of standard input", {}, "\xff", "not valid UTF-8 (byte 0)"},
+      {"bytes of an argument", {"a\xc3"}, "", "not valid UTF-8 (byte 1)"},
+      {"empty standard input", {}, "", "the text is empty"},
+      {"an empty argument", {""}, "", "the text is empty"},
+      {"an endless file", {"--file", "/dev/zero"}, "", "longer than"},
+      {"a text and tokens", {"x", "--tokens", "1"}, "", "give only one of"},
+      {"a file and tokens", {"--file", "x", "--tokens", "1"}, "", "give only one of"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Args args = {"generate"};
+    args.insert(args.end(), c.args.begin(), c.args.end());
+    ExpectError(Run(args, {.input = c.input}), 2, c.error);
+  }
   const auto result = Run({"generate"}, {.terminal = true});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("nothing to read: give the text"));
@@ -465,6 +502,7 @@ TEST_F(GenerateTest, SaysWhyTheServerRefused) {
                          {grpc::StatusCode::UNAVAILABLE, "unavailable: why\n"},
                          {grpc::StatusCode::DATA_LOSS, "data loss: why"},
                          {grpc::StatusCode::UNAUTHENTICATED, "unauthenticated: why"}}) {
+    SCOPED_TRACE(expected);
     AnswerGenerate({{}, Generation::Then::kFinish, grpc::Status(code, "why")});
     ExpectError(Run({"generate", "x"}), 1, expected);
   }
@@ -671,10 +709,21 @@ TEST_F(CliTest, ScoresEachLine) {
 
   std::string many;
   for (int i = 0; i < 65; ++i) many += "line\n";
-  ExpectError(Run({"score", "--lines"}, {.input = many}), 2,
-              "--lines: must find 1 to 64 lines of text, not 65");
-  ExpectError(Run({"score", "--lines"}, {.input = "\n"}), 2, "not 0");
-  ExpectError(Run({"score", "--lines", "--tokens", "1"}), 2, "excludes");
+  struct Case {
+    std::string name;
+    Args args;
+    std::string input;
+    std::string error;
+  };
+  for (const Case& c :
+       std::vector<Case>{{"too many", {}, many, "--lines: must find 1 to 64 lines of text, not 65"},
+                         {"none", {}, "\n", "not 0"},
+                         {"tokens", {"--tokens", "1"}, "", "excludes"}}) {
+    SCOPED_TRACE(c.name);
+    Args args = {"score", "--lines"};
+    args.insert(args.end(), c.args.begin(), c.args.end());
+    ExpectError(Run(args, {.input = c.input}), 2, c.error);
+  }
 }
 
 TEST_F(CliTest, TokenizeShowsWhatEachTokenStandsFor) {
@@ -857,15 +906,26 @@ TEST_F(HealthTest, SucceedsOnlyWhenServing) {
   EXPECT_EQ(Run({"health", "triptych.v1.InferenceService"}).exit_code, 0);
   EXPECT_EQ(service, "triptych.v1.InferenceService");
 
-  status = HealthCheckResponse::NOT_SERVING;
-  ExpectError(Run({"health"}), 1,
-              "triptych: the server at " + server_.address() + " is NOT_SERVING\n");
-  ExpectError(Run({"health", "triptych.v1.ModelService"}), 1,
-              "triptych: triptych.v1.ModelService at " + server_.address() + " is NOT_SERVING\n");
-  status = HealthCheckResponse::UNKNOWN;
-  ExpectError(Run({"health"}), 1, "is UNKNOWN");
-  status = static_cast<HealthCheckResponse::ServingStatus>(77);
-  ExpectError(Run({"health"}), 1, "is 77");
+  struct Case {
+    int status;
+    Args args;
+    std::string error;
+  };
+  const std::vector<Case> cases = {
+      {HealthCheckResponse::NOT_SERVING,
+       {"health"},
+       "triptych: the server at " + server_.address() + " is NOT_SERVING\n"},
+      {HealthCheckResponse::NOT_SERVING,
+       {"health", "triptych.v1.ModelService"},
+       "triptych: triptych.v1.ModelService at " + server_.address() + " is NOT_SERVING\n"},
+      {HealthCheckResponse::UNKNOWN, {"health"}, "is UNKNOWN"},
+      {77, {"health"}, "is 77"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.error);
+    status = static_cast<HealthCheckResponse::ServingStatus>(c.status);
+    ExpectError(Run(c.args), 1, c.error);
+  }
 }
 
 TEST_F(HealthTest, SaysThatThereIsNoSuchService) {

@@ -60,7 +60,7 @@ TEST_F(ClientTest, TheTimeoutIsEachCallsDeadline) {
 
 // The key that a proxy hashes. The digits are the output of
 //   printf 'm\0To be, or not to be, that is the question: Whether it is nobler ' | sha256sum
-TEST_F(ClientTest, PromptsThatBeginAlikeAreSentWithTheSameKey) {
+TEST_F(ClientTest, PromptsWithACommonPrefixHaveTheSameKey) {
   std::string key;  // Key of the last call, which has ended.
   server_.on_call = [&](const grpc::CallbackServerContext& context) {
     const auto found = context.client_metadata().find("triptych-prefix");

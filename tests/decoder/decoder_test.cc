@@ -196,7 +196,9 @@ TEST_P(DecoderTest, PagedSequenceOfOneToken) {
             kLogits);
 }
 
-TEST_P(DecoderTest, BatchOfSequencesEqualsEachAlone) { EXPECT_EQ(BatchDifference(Serving()), 0); }
+TEST_P(DecoderTest, BatchOfSequencesEqualsSingleSequences) {
+  EXPECT_EQ(BatchDifference(Serving()), 0);
+}
 
 TEST_P(DecoderTest, ServesInFloat64WhatForwardComputes) {
   const std::vector<int64_t> ids = RandomIds(config(), config().max_position_embeddings, 5);
@@ -355,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderTest, testing::ValuesIn(EveryOption
 
 // Lengths of sequences in a step: two of up to 4,096 positions, a third one for itself, one longer
 // than all that is attended at once, and a short one.
-TEST(TensorModel, LongSequencesInBatchesEqualEachAlone) {
+TEST(TensorModel, LongSequencesInBatchesEqualSingleSequences) {
   for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
     ModelConfig config = SmallModel(kind);
     config.num_hidden_layers = 1;

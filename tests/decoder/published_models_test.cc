@@ -150,7 +150,7 @@ TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   }
 }
 
-TEST_P(PublishedModelTest, WhatOldFilesHoldBesideIsLeftOut) {
+TEST_P(PublishedModelTest, OtherTensorsOfOldFilesAreIgnored) {
   published::AddBuffers(config_, tensors_);
   published::WriteCheckpoint(directory_.path(), config_, tensors_);
   EXPECT_LE(RelativeError(Forward(Load()), Expected()), kRounding64);
@@ -160,7 +160,7 @@ TEST_P(PublishedModelTest, WhatOldFilesHoldBesideIsLeftOut) {
 }
 
 // A copy of the embedding is not kept; a head that differs is the head, as in transformers 5.
-TEST_P(PublishedModelTest, AHeadBesideATiedOneCountsIfItDiffers) {
+TEST_P(PublishedModelTest, AHeadNextToATiedOneCountsIfItDiffers) {
   if (!Load().config.tie_word_embeddings) return;
   const Json tied = config_;
   const auto embedding =

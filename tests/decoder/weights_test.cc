@@ -128,7 +128,7 @@ std::vector<std::string> Names(const std::filesystem::path& directory) {
   return names;
 }
 
-TEST_F(CheckpointTest, TheCardIsKeptBesideTheModel) {
+TEST_F(CheckpointTest, TheCardIsKeptNextToTheModel) {
   for (const char* place : {"new", "slash/"}) {
     const std::filesystem::path directory = directory_.path() / place;
     SaveCheckpoint(directory, config_, weights_, "# A card\n");
@@ -393,7 +393,7 @@ TEST_F(CheckpointTest, APartIsOfNoLayerOrOfOne) {
 }
 
 // In as little room as is exact.
-TEST(Checkpoint, WhatIsNotToBeRoundedStaysAsItIsStored) {
+TEST(Checkpoint, TensorsThatAreNotRoundedStayAsStored) {
   for (const TensorFormat stored : {TensorFormat::kBFloat16, TensorFormat::kFloat32}) {
     ModelConfig config = SmallModel(AttentionKind::kGqa);
     config.torch_dtype = stored;
@@ -524,7 +524,7 @@ TEST(Checkpoint, ExpectedTensorsHaveThePublishedNames) {
           "model.layers.0.mlp.down_proj.weight", "model.norm.weight"));
 }
 
-TEST(ParameterBytesTest, IntegersAreTheMatricesAlone) {
+TEST(ParameterBytesTest, OnlyMatricesAreIntegers) {
   ModelConfig config = SmallModel(AttentionKind::kMha);  // D 24, F 43, vocabulary 258, two layers
   ASSERT_EQ(config.position_embedding, PositionEmbedding::kLearned);
   ASSERT_FALSE(config.tie_word_embeddings);
@@ -575,7 +575,7 @@ TEST(IntegerCheckpoint, LoadsAsTheRoundedMatrices) {
   }
 }
 
-TEST(IntegerCheckpoint, WhatServingDoesNotMultiplyByAsItIsStaysNumbers) {
+TEST(IntegerCheckpoint, MatricesThatServingTransformsStayNumbers) {
   ModelConfig mla = Integers(SmallModel(AttentionKind::kMla), WeightFormat::kInt8, false);
   mla.num_hidden_layers = 2;
   mla.kv_lora_rank = {1, 24};

@@ -350,7 +350,7 @@ TEST(FileMutationsTest, BytesOfEveryKind) {
   }
 }
 
-TEST(FileMutationsTest, ValuesOfWhatStandsBesideATokenizer) {
+TEST(FileMutationsTest, ValuesOfFilesNextToATokenizer) {
   const Json settings = {{"tokenizer_class", "LlamaTokenizer"},
                          {"bos_token", "</s>"},
                          {"add_bos_token", true},

@@ -25,7 +25,7 @@ TEST(Limits, EveryFormatHasAPeak) {
   EXPECT_EQ(PeakFlops(limits, WeightFormat::kInt4), 5);
 }
 
-TEST(Limits, LeastSecondsAreThoseOfWhatTakesLonger) {
+TEST(Limits, LeastSecondsAreThoseOfTheSlowerLimit) {
   const Limits limits{.read_bytes = 100};
   EXPECT_EQ(LeastSeconds(limits, /*peak=*/10, /*bytes=*/200, /*flops=*/10), 2);
   EXPECT_EQ(LeastSeconds(limits, /*peak=*/10, /*bytes=*/200, /*flops=*/50), 5);

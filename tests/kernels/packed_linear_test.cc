@@ -273,7 +273,7 @@ TEST_P(PackedLinearTest, Strides) {
 }
 
 // One group's product by itself is bit-identical to its part in all groups' product, in any batch.
-TEST_P(PackedLinearTest, GroupsAlone) {
+TEST_P(PackedLinearTest, OnlyGroups) {
   for (const PackedLinear::Shape& shape :
        {PackedLinear::Shape{1, 70, 33}, {4, 37, 17}, {3, 200, 1024}}) {
     constexpr int64_t kRows = 40;
@@ -446,7 +446,7 @@ TEST_P(BFloat16InputsTest, AreRoundedToNearest) {
 }
 
 // Rows longer than a vector are rounded in the same way.
-TEST_P(BFloat16InputsTest, OfLongRows) {
+TEST_P(BFloat16InputsTest, LongRows) {
   constexpr int64_t kInputs = 67;
   std::vector<float> inputs(kInputs);
   for (int64_t i = 0; i < kInputs; ++i) {

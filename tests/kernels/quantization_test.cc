@@ -59,7 +59,7 @@ TEST(QuantizeTest, EightBitsAreWithinHalfAStep) {
   }
 }
 
-TEST(QuantizeTest, WhatFitsIsExact) {
+TEST(QuantizeTest, ValuesThatFitAreExact) {
   for (const WeightFormat format : kIntegers) {
     const int least = format == WeightFormat::kInt8 ? -127 : -8;
     const int most = format == WeightFormat::kInt8 ? 127 : 7;
@@ -74,7 +74,7 @@ TEST(QuantizeTest, WhatFitsIsExact) {
 }
 
 // A checkpoint of integers keeps its stored values when it is loaded and packed.
-TEST(QuantizeTest, WhatWasRoundedIsRoundedToItself) {
+TEST(QuantizeTest, RoundedValuesAreRoundedToThemselves) {
   for (const WeightFormat format : kIntegers) {
     for (unsigned seed = 0; seed < 300; ++seed) {
       const std::vector<float> weights = Normal(seed % kQuantizationGroup + 1, seed);

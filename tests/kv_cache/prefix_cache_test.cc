@@ -80,7 +80,7 @@ TEST_F(PrefixCacheTest, ReleasedBlocksStayUntilRoomIsNeeded) {
   EXPECT_EQ(pool_.evictions(), 1);
 }
 
-TEST_F(PrefixCacheTest, WhatIsNotKeptIsFreeWhenItIsReleased) {
+TEST_F(PrefixCacheTest, AnUnregisteredBlockIsFreeWhenItIsReleased) {
   const int32_t block = Allocate();
   const auto root = cache_.NewRoot();
   cache_.Register({.before = root, .tokens = abc_}, block, /*keep=*/false);

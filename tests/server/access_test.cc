@@ -122,7 +122,7 @@ TEST_F(AccessTest, ReflectionCanBeOff) {
             StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(AccessTest, TokensAreReadAnewWhenTheFileChanges) {
+TEST_F(AccessTest, TokensAreReadAgainWhenTheFileChanges) {
   const CapturedLog log;
   WriteTokens(TokenLine("old", "inference", "first"));
   const TestServer server(WithTokens());

@@ -151,7 +151,7 @@ TEST_P(GenerateOfEachKind, ASeedDecidesTheTokens) {
   EXPECT_EQ(Generate(server.inference(), request)->tokens(), drawn->tokens());
 }
 
-TEST(GenerateTest, WhatIsAbsentIsTheModelsDefault) {
+TEST(GenerateTest, AbsentFieldsHaveTheModelsDefaults) {
   const TestModel with_defaults = OwnDefaultsModel(
       R"({"do_sample": true, "temperature": 50, "top_k": 7, "top_p": 0.9, "min_p": 0.25,
           "repetition_penalty": 3, "max_new_tokens": 12})");
@@ -534,7 +534,7 @@ TEST(ScoreTest, SeveralInputsAreScoredAsEachByItself) {
   EXPECT_EQ(server.Stats("gqa").used_bytes(), 0);
 }
 
-TEST(GenerateTest, EachChoiceIsWhatItsSeedGivesAlone) {
+TEST(GenerateTest, EachChoiceEqualsARequestWithItsSeed) {
   const TestServer server;
   v1::GenerateRequest request = Greedy("mla", "To be", 20);
   request.mutable_sampling()->set_temperature(1);
@@ -580,7 +580,7 @@ TEST(GenerateTest, ACancelFreesEveryChoice) {
   }));
 }
 
-TEST(GenerateTest, WhatCanBeChosenAndWhatEndsTheOutput) {
+TEST(GenerateTest, AllowedTokensAndStopTokens) {
   const TestServer server;
   v1::GenerateRequest request = Greedy("gqa", "x", 30);
   request.mutable_sampling()->set_temperature(1);

@@ -156,7 +156,7 @@ TEST_F(GrpcTokenizationQueueTest, WaitingForItsTurnIsTimeInTheQueue) {
 
 // The memory of a message counts, which may be many times the bytes received: an empty string
 // takes two bytes there and forty here.
-TEST_F(GrpcTokenizationQueueTest, WhatWaitsIsBounded) {
+TEST_F(GrpcTokenizationQueueTest, WaitingTextsAreBounded) {
   Hold(Greedy("", long_text_, 1));
   v1::GenerateRequest request = Greedy("", long_text_, 1);
   for (int i = 0; i < 700'000; ++i) request.add_stop("");
@@ -186,7 +186,7 @@ TEST_F(GrpcTokenizationQueueTest, WhatWaitsIsBounded) {
   }
 }
 
-TEST_F(GrpcTokenizationQueueTest, WhatWaitsAtADrainIsRefused) {
+TEST_F(GrpcTokenizationQueueTest, TextsThatWaitAtADrainAreRefused) {
   Hold(Greedy("", long_text_, 1));
   GenerateCall waits(*inference_, Greedy("", long_text_, 1));
   while (calls_ < 2) std::this_thread::yield();

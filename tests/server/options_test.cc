@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -25,22 +27,30 @@ using testing::StartsWith;
 
 constexpr int64_t kMemory = 64'000'000'000;
 
+struct SizeCase {
+  const char* text;
+  int64_t bytes;
+};
+
 TEST(ByteSizeTest, Sizes) {
-  EXPECT_EQ(ParseByteSize("1", kMemory), 1);
-  EXPECT_EQ(ParseByteSize("1073741824", kMemory), 1 << 30);
-  EXPECT_EQ(ParseByteSize("7B", kMemory), 7);
-  EXPECT_EQ(ParseByteSize("4KiB", kMemory), 4096);
-  EXPECT_EQ(ParseByteSize("512MiB", kMemory), 512 << 20);
-  EXPECT_EQ(ParseByteSize("1.5GiB", kMemory), 3 << 29);
-  EXPECT_EQ(ParseByteSize("2TiB", kMemory), int64_t{2} << 40);
-  EXPECT_EQ(ParseByteSize("3KB", kMemory), 3000);
-  EXPECT_EQ(ParseByteSize("3MB", kMemory), 3'000'000);
-  EXPECT_EQ(ParseByteSize("1GB", kMemory), 1'000'000'000);
-  EXPECT_EQ(ParseByteSize("1TB", kMemory), 1'000'000'000'000);
-  EXPECT_EQ(ParseByteSize("25%", kMemory), kMemory / 4);
-  EXPECT_EQ(ParseByteSize("0.5%", kMemory), kMemory / 200);
-  EXPECT_EQ(ParseByteSize("100%", kMemory), kMemory);
-  EXPECT_EQ(ParseByteSize("4194304TiB", kMemory), int64_t{1} << 62);
+  const std::vector<SizeCase> cases = {
+      {"1", 1},
+      {"1073741824", 1 << 30},
+      {"7B", 7},
+      {"4KiB", 4096},
+      {"512MiB", 512 << 20},
+      {"1.5GiB", 3 << 29},
+      {"2TiB", int64_t{2} << 40},
+      {"3KB", 3000},
+      {"3MB", 3'000'000},
+      {"1GB", 1'000'000'000},
+      {"1TB", 1'000'000'000'000},
+      {"25%", kMemory / 4},
+      {"0.5%", kMemory / 200},
+      {"100%", kMemory},
+      {"4194304TiB", int64_t{1} << 62},
+  };
+  for (const SizeCase& c : cases) EXPECT_EQ(ParseByteSize(c.text, kMemory), c.bytes) << c.text;
 }
 
 TEST(ByteSizeTest, RefusesEverythingElse) {
@@ -80,6 +90,16 @@ TEST(ByteSizeTest, RefusesEverythingElse) {
       EXPECT_THAT(e.what(), StartsWith("\"" + text + "\" is not a size; allowed: "));
     }
   }
+}
+
+// The error of --model `option`.
+std::string ErrorOf(const std::string& option) {
+  try {
+    ParseModelOptions(option);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "accepted: " + option;
 }
 
 TEST(ModelOptionsTest, NameDirectoryAndSize) {
@@ -146,34 +166,41 @@ TEST(ModelOptionsTest, Conversions) {
   }
 }
 
-TEST(ModelOptionsTest, RefusesWhatIsWrong) {
+TEST(ModelOptionsTest, TakesNamesOfPublishedModels) {
+  const TempDir directory;
+  for (const char* const name : {"Qwen/Qwen3-0.6B", "qwen3:0.6b", "a@b+c", "/"}) {
+    EXPECT_EQ(ParseModelOptions(name + ("=" + directory.path().string())).name, name);
+  }
+}
+
+TEST(ModelOptionsTest, RefusesBadNamesAndPaths) {
   const TempDir directory;
   const std::string path = directory.path().string();
   WriteFile(directory.path() / "file", "");
-  const auto error = [](const std::string& text) -> std::string {
-    try {
-      ParseModelOptions(text);
-    } catch (const std::invalid_argument& e) {
-      return e.what();
-    }
-    return "accepted: " + text;
+  struct Case {
+    std::string name;
+    std::string option;
+    std::string error;
   };
-  EXPECT_THAT(error(path), HasSubstr("is not NAME=PATH"));
-  EXPECT_THAT(error("x,kv-cache-bytes=1"), HasSubstr("is not NAME=PATH"));
-  EXPECT_THAT(error(""), HasSubstr("is not NAME=PATH"));
-  EXPECT_THAT(error("=" + path), HasSubstr("is not a model name"));
-  EXPECT_THAT(error("a b=" + path), HasSubstr("\"a b\" is not a model name"));
-  EXPECT_THAT(error("a;b=" + path), HasSubstr("is not a model name"));
-  EXPECT_THAT(error("a\nb=" + path), HasSubstr("is not a model name"));
-  EXPECT_THAT(error(std::string(129, 'a') + "=" + path), HasSubstr("is not a model name"));
-  for (const char* const name : {"Qwen/Qwen3-0.6B", "qwen3:0.6b", "a@b+c", "/"}) {
-    EXPECT_EQ(ParseModelOptions(name + ("=" + path)).name, name);
+  const std::vector<Case> cases = {
+      {"no name", path, "is not NAME=PATH"},
+      {"no name, a setting", "x,kv-cache-bytes=1", "is not NAME=PATH"},
+      {"nothing", "", "is not NAME=PATH"},
+      {"an empty name", "=" + path, "is not a model name"},
+      {"a space in the name", "a b=" + path, "\"a b\" is not a model name"},
+      {"a semicolon in the name", "a;b=" + path, "is not a model name"},
+      {"a line break in the name", "a\nb=" + path, "is not a model name"},
+      {"a name of 129 bytes", std::string(129, 'a') + "=" + path, "is not a model name"},
+      {"an empty path", "a=", "\"\" of model a is not a directory"},
+      {"an absent path", "a=" + path + "/none", "/none\" of model a is not a directory"},
+      {"a file", "a=" + path + "/file", "/file\" of model a is not a directory"},
+      {"a path that is too long", "a=/" + std::string(300, 'x'),
+       "x\" of model a is not a directory or a .gguf file"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_THAT(ErrorOf(c.option), HasSubstr(c.error));
   }
-  EXPECT_THAT(error("a="), HasSubstr("\"\" of model a is not a directory"));
-  EXPECT_THAT(error("a=" + path + "/none"), HasSubstr("/none\" of model a is not a directory"));
-  EXPECT_THAT(error("a=" + path + "/file"), HasSubstr("/file\" of model a is not a directory"));
-  EXPECT_THAT(error("a=/" + std::string(300, 'x')),
-              HasSubstr("x\" of model a is not a directory or a .gguf file"));
 }
 
 TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
@@ -234,19 +261,10 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   }
   const std::string model = "a=" + directory.path().string() + ",";
   for (const Case& c : cases) {
-    try {
-      ParseModelOptions(model + c.settings);
-      ADD_FAILURE() << "accepted: " << c.settings;
-    } catch (const std::invalid_argument& e) {
-      EXPECT_EQ(e.what(), c.error);
-    }
+    EXPECT_EQ(ErrorOf(model + c.settings), c.error);
   }
-  try {
-    ParseModelOptions(model + "attention=mla,kv-cache-bytes=x");
-    ADD_FAILURE() << "accepted";
-  } catch (const std::invalid_argument& e) {
-    EXPECT_THAT(e.what(), StartsWith("kv-cache-bytes of model a: \"x\" is not a size; allowed: "));
-  }
+  EXPECT_THAT(ErrorOf(model + "attention=mla,kv-cache-bytes=x"),
+              StartsWith("kv-cache-bytes of model a: \"x\" is not a size; allowed: "));
 }
 
 ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>& own) {
@@ -259,23 +277,44 @@ ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>
 }
 
 TEST(SplitKvCacheBytesTest, SharesWhatIsLeft) {
-  const auto none = std::nullopt;
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none})), ElementsAre(100));
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none, none, none})), ElementsAre(33, 33, 33));
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {none, 50, none})), ElementsAre(25, 50, 25));
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {60, 40})), ElementsAre(60, 40));
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {10, 20})), ElementsAre(10, 20));
-  EXPECT_THAT(SplitKvCacheBytes(WithPools(100, {99, none})), ElementsAre(99, 1));
+  constexpr std::nullopt_t kNone = std::nullopt;
+  struct Case {
+    std::string name;
+    std::vector<std::optional<int64_t>> own;
+    std::vector<int64_t> split;
+  };
+  const std::vector<Case> cases = {
+      {"one model", {kNone}, {100}},
+      {"equal shares, rounded down", {kNone, kNone, kNone}, {33, 33, 33}},
+      {"shares of the rest", {kNone, 50, kNone}, {25, 50, 25}},
+      {"all of it by own sizes", {60, 40}, {60, 40}},
+      {"less than all by own sizes", {10, 20}, {10, 20}},
+      {"the last byte", {99, kNone}, {99, 1}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(SplitKvCacheBytes(WithPools(100, c.own)), c.split);
+  }
 }
 
 TEST(SplitKvCacheBytesTest, RefusesMoreThanTheTotal) {
-  const auto none = std::nullopt;
+  constexpr std::nullopt_t kNone = std::nullopt;
   constexpr int64_t kHuge = int64_t{1} << 62;
-  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {60, 41})), std::invalid_argument);
-  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {100, none})), std::invalid_argument);
-  EXPECT_THROW(SplitKvCacheBytes(WithPools(1, {none, none})), std::invalid_argument);
-  EXPECT_THROW(SplitKvCacheBytes(WithPools(100, {kHuge, kHuge, kHuge, kHuge})),
-               std::invalid_argument);
+  struct Case {
+    std::string name;
+    int64_t total;
+    std::vector<std::optional<int64_t>> own;
+  };
+  const std::vector<Case> cases = {
+      {"own sizes above the total", 100, {60, 41}},
+      {"nothing left for the second", 100, {100, kNone}},
+      {"less than a byte for each", 1, {kNone, kNone}},
+      {"a sum that overflows", 100, {kHuge, kHuge, kHuge, kHuge}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_THROW(SplitKvCacheBytes(WithPools(c.total, c.own)), std::invalid_argument);
+  }
 }
 
 struct Parsed {
@@ -305,160 +344,131 @@ class ServerOptionsTest : public testing::Test {
   const std::string path_ = directory_.path().string();
 };
 
+// A flag of the command line, and what it sets.
+struct FlagCase {
+  std::string flag;
+  std::string value;  // empty: the flag has none
+  std::function<void(const ServerOptions&)> check;
+};
+
+void CheckEach(const std::vector<FlagCase>& cases, const ServerOptions& options) {
+  for (const FlagCase& c : cases) {
+    SCOPED_TRACE(c.flag);
+    c.check(options);
+  }
+}
+
+// EXPECT_EQ of a field of the options.
+#define FIELD_IS(field, expected) \
+  [](const ServerOptions& options) { EXPECT_EQ(options.field, expected); }
+
 TEST_F(ServerOptionsTest, Defaults) {
   const Parsed parsed = Parse({"--model", "a=" + path_});
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
-  const ServerOptions& options = parsed.options;
-  EXPECT_EQ(options.transport.listen, "127.0.0.1:50051");
-  EXPECT_FALSE(options.transport.tls.has_value());
-  EXPECT_FALSE(options.transport.access.tokens.has_value());
-  EXPECT_FALSE(options.transport.access.insecure);
-  EXPECT_TRUE(options.transport.reflection);
-  EXPECT_EQ(options.transport.limits.max_streams, 100);
-  EXPECT_EQ(options.kv_cache_bytes, 1 << 30);
-  EXPECT_EQ(options.weights.layers, std::nullopt);
-  EXPECT_EQ(options.cache_format, std::nullopt);
-  EXPECT_EQ(options.device, "cpu");
-  EXPECT_EQ(options.kv_cache_share, std::nullopt);
-  EXPECT_EQ(options.backend.expand_from, std::nullopt);
-  EXPECT_GE(options.threads, 1);
-  EXPECT_EQ(options.drain_timeout, std::chrono::seconds(30));
-  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(0));
-  EXPECT_TRUE(options.engine.prefix_cache);
-  EXPECT_EQ(options.admission.max_client_requests, 512);
-  EXPECT_EQ(options.admission.client_rate, 0);
-  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::seconds(30));
-  EXPECT_EQ(options.transport.http, std::nullopt);
-  EXPECT_EQ(options.log_format, LogFormat::kText);
-  ASSERT_EQ(options.models.size(), 1);
-  EXPECT_EQ(options.models[0].name, "a");
+  CheckEach(
+      {
+          {"--listen", "", FIELD_IS(transport.listen, "127.0.0.1:50051")},
+          {"--tls-cert", "", FIELD_IS(transport.tls.has_value(), false)},
+          {"--tokens", "", FIELD_IS(transport.access.tokens.has_value(), false)},
+          {"--insecure", "", FIELD_IS(transport.access.insecure, false)},
+          {"--reflection", "", FIELD_IS(transport.reflection, true)},
+          {"--max-streams", "", FIELD_IS(transport.limits.max_streams, 100)},
+          {"--kv-cache-bytes", "", FIELD_IS(kv_cache_bytes, 1 << 30)},
+          {"--dtype", "", FIELD_IS(weights.layers, std::nullopt)},
+          {"--kv-cache-dtype", "", FIELD_IS(cache_format, std::nullopt)},
+          {"--device", "", FIELD_IS(device, "cpu")},
+          {"--kv-cache-bytes as a share", "", FIELD_IS(kv_cache_share, std::nullopt)},
+          {"--expand-from", "", FIELD_IS(backend.expand_from, std::nullopt)},
+          {"--threads", "", [](const ServerOptions& o) { EXPECT_GE(o.threads, 1); }},
+          {"--drain-timeout", "", FIELD_IS(drain_timeout, std::chrono::seconds(30))},
+          {"--queue-timeout", "", FIELD_IS(engine.queue_timeout, std::chrono::milliseconds(0))},
+          {"--prefix-cache", "", FIELD_IS(engine.prefix_cache, true)},
+          {"--max-client-requests", "", FIELD_IS(admission.max_client_requests, 512)},
+          {"--client-rate", "", FIELD_IS(admission.client_rate, 0)},
+          {"--stall-timeout", "",
+           FIELD_IS(transport.limits.stall_timeout, std::chrono::seconds(30))},
+          {"--http", "", FIELD_IS(transport.http, std::nullopt)},
+          {"--log-format", "", FIELD_IS(log_format, LogFormat::kText)},
+      },
+      parsed.options);
+  ASSERT_EQ(parsed.options.models.size(), 1);
+  EXPECT_EQ(parsed.options.models[0].name, "a");
 }
 
 TEST_F(ServerOptionsTest, EveryFlag) {
-  const Parsed parsed = Parse({"--model",
-                               "a=" + path_,
-                               "--model=b=" + path_ + ",kv-cache-bytes=1MiB",
-                               "--listen",
-                               "[::1]:0",
-                               "--http",
-                               "localhost:8080",
-                               "--http-origins",
-                               "http://localhost:5173,*",
-                               "--http-parse-special",
-                               "off",
-                               "--http-hosts",
-                               "server,models.example",
-                               "--tls-cert",
-                               "cert",
-                               "--tls-key",
-                               "key",
-                               "--tls-client-ca",
-                               "ca",
-                               "--tokens",
-                               "tokens",
-                               "--insecure",
-                               "--reflection",
-                               "off",
-                               "--max-streams",
-                               "5",
-                               "--kv-cache-bytes",
-                               "3MiB",
-                               "--chat-template",
-                               "mistral",
-                               "--context",
-                               "4096",
-                               "--dtype",
-                               "bfloat16",
-                               "--embedding-dtype",
-                               "int8",
-                               "--expert-dtype",
-                               "int4",
-                               "--kv-cache-dtype",
-                               "float32",
-                               "--device",
-                               "cpu",
-                               "--expand-from",
-                               "0",
-                               "--block-positions",
-                               "32",
-                               "--max-batch-tokens",
-                               "128",
-                               "--max-running",
-                               "8",
-                               "--max-waiting",
-                               "9",
-                               "--max-waiting-tokens",
-                               "5000000000",
-                               "--queue-timeout",
-                               "1.5",
-                               "--prefix-cache",
-                               "off",
-                               "--max-slowdown",
-                               "2.5",
-                               "--max-client-requests",
-                               "0",
-                               "--client-rate",
-                               "0.5",
-                               "--stall-timeout",
-                               "0.1",
-                               "--threads",
-                               "3",
-                               "--drain-timeout",
-                               "0.25",
-                               "--log-level",
-                               "error",
-                               "--log-format",
-                               "json"});
+  const std::vector<FlagCase> cases = {
+      {"--listen", "[::1]:0", FIELD_IS(transport.listen, "[::1]:0")},
+      {"--http", "localhost:8080", FIELD_IS(transport.http, "localhost:8080")},
+      {"--http-origins", "http://localhost:5173,*",
+       [](const ServerOptions& o) {
+         EXPECT_THAT(o.transport.http_origins, ElementsAre("http://localhost:5173", "*"));
+       }},
+      {"--http-parse-special", "off", FIELD_IS(transport.http_parse_special, false)},
+      {"--http-hosts", "server,models.example",
+       [](const ServerOptions& o) {
+         EXPECT_THAT(o.transport.http_hosts, ElementsAre("server", "models.example"));
+       }},
+      {"--tls-cert", "cert", FIELD_IS(transport.tls.value().certificate, "cert")},
+      {"--tls-key", "key", FIELD_IS(transport.tls.value().key, "key")},
+      {"--tls-client-ca", "ca", FIELD_IS(transport.tls.value().client_authority, "ca")},
+      {"--tokens", "tokens", FIELD_IS(transport.access.tokens, "tokens")},
+      {"--insecure", "", FIELD_IS(transport.access.insecure, true)},
+      {"--reflection", "off", FIELD_IS(transport.reflection, false)},
+      {"--max-streams", "5", FIELD_IS(transport.limits.max_streams, 5)},
+      {"--kv-cache-bytes", "3MiB",
+       [](const ServerOptions& o) {
+         EXPECT_THAT(SplitKvCacheBytes(o), ElementsAre(2 << 20, 1 << 20));
+       }},
+      {"--chat-template", "mistral", FIELD_IS(chat_template, *BuiltInTemplate("mistral"))},
+      {"--context", "4096", FIELD_IS(max_positions, 4096)},
+      {"--dtype", "bfloat16", FIELD_IS(weights.layers, WeightFormat::kBFloat16)},
+      {"--embedding-dtype", "int8", FIELD_IS(weights.embeddings, WeightFormat::kInt8)},
+      {"--expert-dtype", "int4", FIELD_IS(weights.experts, WeightFormat::kInt4)},
+      {"--kv-cache-dtype", "float32", FIELD_IS(cache_format, CacheFormat::kFloat32)},
+      {"--device", "cpu", FIELD_IS(device, "cpu")},
+      {"--expand-from", "0", FIELD_IS(backend.expand_from, 0)},
+      {"--block-positions", "32", FIELD_IS(backend.block_positions, 32)},
+      {"--max-batch-tokens", "128", FIELD_IS(engine.max_batch_tokens, 128)},
+      {"--max-running", "8", FIELD_IS(engine.max_running, 8)},
+      {"--max-waiting", "9", FIELD_IS(engine.max_waiting, 9)},
+      {"--max-waiting-tokens", "5000000000", FIELD_IS(engine.max_waiting_tokens, 5'000'000'000)},
+      {"--queue-timeout", "1.5", FIELD_IS(engine.queue_timeout, std::chrono::milliseconds(1500))},
+      {"--prefix-cache", "off", FIELD_IS(engine.prefix_cache, false)},
+      {"--max-slowdown", "2.5", FIELD_IS(engine.max_slowdown, 2.5)},
+      {"--max-client-requests", "0", FIELD_IS(admission.max_client_requests, 0)},
+      {"--client-rate", "0.5", FIELD_IS(admission.client_rate, 0.5)},
+      {"--stall-timeout", "0.1",
+       FIELD_IS(transport.limits.stall_timeout, std::chrono::milliseconds(100))},
+      {"--threads", "3", FIELD_IS(threads, 3)},
+      {"--drain-timeout", "0.25", FIELD_IS(drain_timeout, std::chrono::milliseconds(250))},
+      {"--log-level", "error", FIELD_IS(log_level, "error")},
+      {"--log-format", "json", FIELD_IS(log_format, LogFormat::kJson)},
+  };
+  std::vector<std::string> arguments = {"--model", "a=" + path_,
+                                        "--model=b=" + path_ + ",kv-cache-bytes=1MiB"};
+  for (const FlagCase& c : cases) {
+    arguments.push_back(c.flag);
+    if (!c.value.empty()) arguments.push_back(c.value);
+  }
+  const Parsed parsed = Parse(arguments);
   ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
   EXPECT_THAT(parsed.err, IsEmpty());
-  const ServerOptions& options = parsed.options;
-  ASSERT_EQ(options.models.size(), 2);
-  EXPECT_EQ(options.models[1].name, "b");
-  EXPECT_THAT(SplitKvCacheBytes(options), ElementsAre(2 << 20, 1 << 20));
-  EXPECT_EQ(options.transport.listen, "[::1]:0");
-  EXPECT_EQ(options.transport.http, "localhost:8080");
-  EXPECT_THAT(options.transport.http_hosts, ElementsAre("server", "models.example"));
-  EXPECT_THAT(options.transport.http_origins, ElementsAre("http://localhost:5173", "*"));
-  EXPECT_FALSE(options.transport.http_parse_special);
-  ASSERT_TRUE(options.transport.tls.has_value());
-  EXPECT_EQ(options.transport.tls->certificate, "cert");
-  EXPECT_EQ(options.transport.tls->key, "key");
-  EXPECT_EQ(options.transport.tls->client_authority, "ca");
-  EXPECT_EQ(options.transport.access.tokens, "tokens");
-  EXPECT_TRUE(options.transport.access.insecure);
-  EXPECT_FALSE(options.transport.reflection);
-  EXPECT_EQ(options.transport.limits.max_streams, 5);
-  EXPECT_EQ(options.chat_template, *BuiltInTemplate("mistral"));
-  EXPECT_EQ(options.max_positions, 4096);
-  EXPECT_EQ(options.weights.layers, WeightFormat::kBFloat16);
-  EXPECT_EQ(options.weights.embeddings, WeightFormat::kInt8);
-  EXPECT_EQ(options.weights.experts, WeightFormat::kInt4);
-  EXPECT_EQ(options.cache_format, CacheFormat::kFloat32);
-  EXPECT_EQ(options.backend.expand_from, 0);
-  EXPECT_EQ(options.backend.block_positions, 32);
-  EXPECT_EQ(options.engine.max_batch_tokens, 128);
-  EXPECT_EQ(options.engine.max_running, 8);
-  EXPECT_EQ(options.engine.max_waiting, 9);
-  EXPECT_EQ(options.engine.max_waiting_tokens, 5'000'000'000);
-  EXPECT_EQ(options.engine.queue_timeout, std::chrono::milliseconds(1500));
-  EXPECT_FALSE(options.engine.prefix_cache);
-  EXPECT_EQ(options.engine.max_slowdown, 2.5);
-  EXPECT_EQ(options.admission.max_client_requests, 0);
-  EXPECT_EQ(options.admission.client_rate, 0.5);
-  EXPECT_EQ(options.transport.limits.stall_timeout, std::chrono::milliseconds(100));
-  EXPECT_EQ(options.threads, 3);
-  EXPECT_EQ(options.drain_timeout, std::chrono::milliseconds(250));
-  EXPECT_EQ(options.log_level, "error");
-  EXPECT_EQ(options.log_format, LogFormat::kJson);
+  ASSERT_EQ(parsed.options.models.size(), 2);
+  EXPECT_EQ(parsed.options.models[1].name, "b");
+  CheckEach(cases, parsed.options);
 }
+#undef FIELD_IS
 
 TEST_F(ServerOptionsTest, ExpandFrom) {
-  const auto expand_from = [&](const std::string& value) {
-    return Parse({"--model", "a=" + path_, "--expand-from", value}).options.backend.expand_from;
+  struct Case {
+    std::string value;
+    std::optional<int64_t> position;
   };
-  EXPECT_EQ(expand_from("auto"), std::nullopt);
-  EXPECT_EQ(expand_from("never"), kNeverExpand);
-  EXPECT_EQ(expand_from("123"), 123);
+  for (const Case& c :
+       std::vector<Case>{{"auto", std::nullopt}, {"never", kNeverExpand}, {"123", 123}}) {
+    const Parsed parsed = Parse({"--model", "a=" + path_, "--expand-from", c.value});
+    EXPECT_EQ(parsed.options.backend.expand_from, c.position) << c.value;
+  }
 }
 
 TEST_F(ServerOptionsTest, ConfigFile) {
@@ -524,7 +534,7 @@ TEST_F(ServerOptionsTest, HelpNamesEveryFlag) {
   }
 }
 
-TEST_F(ServerOptionsTest, StrangersAreKeptOutUnlessTheyAreCalledIn) {
+TEST_F(ServerOptionsTest, OtherMachinesNeedAuthenticationOrInsecure) {
   using Flags = std::vector<std::string>;
   const Flags tls = {"--tls-cert", "cert", "--tls-key", "key"};
   const Flags mutual = {"--tls-cert", "cert", "--tls-key", "key", "--tls-client-ca", "ca"};

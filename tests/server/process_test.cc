@@ -333,7 +333,7 @@ TEST_F(ServerProcessTest, ServesThoughNothingCanBeLogged) {
   }
 }
 
-TEST_F(ServerProcessTest, DrainsThoughNobodyReadsTheLog) {
+TEST_F(ServerProcessTest, DrainsThoughTheLogIsNotRead) {
   ServerProcess server(Models({"mla"}));
   server.CloseLog();
   server.Signal(SIGTERM);
@@ -363,7 +363,7 @@ TEST_F(ServerProcessTest, ASignalEndsTheLoadingOfModels) {
   }
 }
 
-TEST_F(ServerProcessTest, AfterTheDrainTimeoutItEndsAllTheSame) {
+TEST_F(ServerProcessTest, EndsAfterTheDrainTimeout) {
   ServerProcess server(Models({"endless"}, {"--drain-timeout", "0.1"}));
   const auto stub = server.Inference();
   GenerateCall stream(*stub, Greedy("", "a", kEndlessPositions - 10));
@@ -410,7 +410,7 @@ TEST_F(ServerProcessTest, ACallDrainsItAsASignalDoes) {
 }
 
 // At the most verbose level, and with requests that fail in every way.
-TEST_F(ServerProcessTest, TheLogHoldsNothingOfWhatClientsSayOrGet) {
+TEST_F(ServerProcessTest, TheLogHoldsNoTextOfPromptsOrReplies) {
   const std::string marker = "Xanadu";
   ServerProcess server(Models({"mha"}, {"--log-level", "trace"}));
   const auto stub = server.Inference();
@@ -515,7 +515,7 @@ TEST_F(ServerProcessTest, NamesTheFileThatIsCutOff) {
 }
 
 // Sparse files of terabytes.
-TEST_F(ServerProcessTest, WhatDoesNotFitIsNotRead) {
+TEST_F(ServerProcessTest, AModelThatDoesNotFitIsNotRead) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.vocab_size = 1 << 24;
   config.hidden_size = 1 << 16;

@@ -145,14 +145,14 @@ TEST_F(ResourcesTest, Version1InAContainer) {
   Expect(1, 256 * kMiB);
 }
 
-TEST_F(ResourcesTest, BothVersionsBesideEachOther) {
+TEST_F(ResourcesTest, BothVersionsNextToEachOther) {
   Write("proc/self/cgroup", "5:memory:/a\n0::/b\n");
   Write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
   Write("sys/fs/cgroup/unified/b/cpu.max", "100000 100000\n");
   Expect(1, 512 * kMiB);
 }
 
-TEST_F(ResourcesTest, WhatCannotBeReadIsNoLimit) {
+TEST_F(ResourcesTest, AnUnreadableFileIsNoLimit) {
   Write("proc/self/cgroup", "\nnonsense\n0:\n0::/\n");
   for (const char* text : {"", "\n", "-1", "0", "12x", "1 2 3", "99999999999999999999999"}) {
     SCOPED_TRACE(text);
@@ -213,7 +213,7 @@ TEST_F(ResourcesTest, MemoryIsShortBelowTheHeadRoom) {
 }
 
 // Every request asks the gauge, which reads the files again once the interval has passed.
-TEST_F(ResourcesTest, MemoryIsLookedAtAnew) {
+TEST_F(ResourcesTest, MemoryIsReadAgain) {
   MemoryGauge gauge(root_.path());
   EXPECT_FALSE(gauge.UnderPressure());
   Write("proc/meminfo", "MemAvailable: 0 kB\n");

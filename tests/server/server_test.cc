@@ -191,7 +191,7 @@ TEST(ServerTest, AScoreThatIsCancelledFreesAllItsInputs) {
 }
 
 // Bytes that cannot be parsed never reach a service: gRPC answers, as the proto documents.
-TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
+TEST(ServerTest, GrpcAnswersInvalidMessages) {
   const TestServer server(OneEndlessModel());
   for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string("\x12\x01\xff")}) {
     for (const std::string method : {"Generate", "Score", "Tokenize"}) {
@@ -205,7 +205,7 @@ TEST(ServerTest, WhatIsNoMessageIsAnsweredByGrpc) {
   Generate(server.inference(), Greedy("", "a", 1));
 }
 
-TEST(ServerTest, ASlowReaderIsCutOffAndHoldsUpNobody) {
+TEST(ServerTest, ASlowReaderIsCutOffAndDelaysNoOtherClient) {
   TestServer server(OneEndlessModel());
   const auto stub = v1::InferenceService::NewStub(SmallConnection(server.address()));
   // 200 bytes each: several times the limit of pending output.

@@ -119,7 +119,7 @@ TEST_F(TlsTest, AServersExpiredCertificateIsNotTrusted) {
   EXPECT_EQ(Try(server, Trusting(authority_)), StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
+TEST_F(TlsTest, CertificatesAreReadAgainAndStreamsContinue) {
   const CapturedLog log;
   const TestServer server(Options());
   GenerateCall stream(server.inference(), Greedy("", "a", kEndlessPositions - 10));
@@ -150,7 +150,7 @@ TEST_F(TlsTest, CertificatesAreReadAnewAndStreamsGoOn) {
   while (stream.tokens().size() < read + 100) ASSERT_TRUE(stream.Read());
 }
 
-TEST_F(TlsTest, TheAuthorityOfClientsIsReadAnew) {
+TEST_F(TlsTest, TheAuthorityOfClientsIsReadAgain) {
   const CertificateAuthority before, after;
   Authenticate(before);
   const TestServer server(Options(before.Issue("a client")));

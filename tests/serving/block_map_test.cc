@@ -91,7 +91,7 @@ TEST(BlockMapTest, AnEmptyPoolHasNoCells) {
   EXPECT_THAT(map.runs, SizeIs(0));
 }
 
-TEST(BlockMapTest, OfAnEngineAgreesWithItsStatistics) {
+TEST(BlockMapTest, AnEnginesMapAgreesWithItsStatistics) {
   constexpr int kRunning = BlockMap::kMaxHolders + 10;
   const FakeModel::Shape shape = {.blocks = 5000};
   Engine engine(std::make_unique<FakeModel>(shape), TestTokenizer(),

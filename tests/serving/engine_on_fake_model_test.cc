@@ -256,7 +256,7 @@ TEST(EngineOnFakeModel, AsksForTheRowsOfAStepAndNoOthers) {
               testing::ElementsAre("0+8/11 -> 0", "8+3/11 -> 1", "11+1/11 -> 1", "12+1/11 -> 1"));
 }
 
-TEST(EngineOnFakeModel, WhatAModelKeepsOfAPromptGoesWithThePrompt) {
+TEST(EngineOnFakeModel, StateOfAPromptIsReleasedWithThePrompt) {
   EngineOptions options;
   options.max_batch_tokens = 8;
   FakeEngine fake({.expand_from = 10}, options);
@@ -316,7 +316,7 @@ TEST(EngineOnFakeModel, IdsThatTheModelHasNotFailTheirStep) {
   EXPECT_THAT(sink->completion->error, HasSubstr("token id 258; allowed: 0 to 257"));
 }
 
-TEST(EngineOnFakeModel, ChoosesAlikeFromLikelyTokensAndFromWholeRows) {
+TEST(EngineOnFakeModel, ChoosesTheSameFromLikelyTokensAsFromWholeRows) {
   std::vector<Request> requests;
   for (int i = 0; i < 7; ++i) requests.push_back(Greedy(std::to_string(i), 5 + i, 9));
   requests[1].sampling = {.temperature = 2, .top_k = 8};

@@ -825,7 +825,7 @@ INSTANTIATE_TEST_SUITE_P(EachKind, EngineTest, testing::ValuesIn(Models()),
 // ---- Several models ---------------------------------------------------------------------------
 
 // The models of a loop share threads and scratch memory: their steps alternate on one thread.
-TEST(EngineModels, OfOneLoopShareThreadsAndScratch) {
+TEST(EngineModels, ModelsOfOneLoopShareThreadsAndScratch) {
   const auto context = std::make_shared<kernels::KernelContext>(2);
   std::vector<std::unique_ptr<EngineFixture>> models;
   std::vector<std::unique_ptr<Engine>> engines;
@@ -989,7 +989,7 @@ TEST(LoadedModelTest, ServesStoredIntegersAsTheyAre) {
 }
 
 // The served model's bytes are counted before anything is read.
-TEST(LoadedModelTest, CountsTheBytesOfWhatIsServed) {
+TEST(LoadedModelTest, CountsTheBytesOfTheServedModel) {
   const std::optional<ConversionSpec> conversions[] = {
       std::nullopt, ConversionSpec{.attention = AttentionKind::kMha},
       ConversionSpec{.attention = AttentionKind::kGqa, .groups = 1},

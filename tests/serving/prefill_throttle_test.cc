@@ -26,14 +26,14 @@ struct Machine {
   int64_t rows = 0;
 };
 
-TEST(PrefillThrottleTest, PromptsAloneAreNotHeldBack) {
+TEST(PrefillThrottleTest, PromptsWithoutDecodingAreNotHeldBack) {
   Machine machine;
   EXPECT_EQ(machine.pace.PromptRows(0, kNobody), PrefillThrottle::kUnlimited);
   machine.Step(0);
   EXPECT_EQ(machine.pace.PromptRows(0, kNobody), PrefillThrottle::kUnlimited);
 }
 
-TEST(PrefillThrottleTest, StepsTakeAtMostSoMuchLongerAndNotMuchLess) {
+TEST(PrefillThrottleTest, StepsReachTheSlowdownAndDoNotExceedIt) {
   Machine machine;
   for (int i = 0; i < 5; ++i) machine.pace.Record(4, 0, kDecode);
   double total = 0;
@@ -60,7 +60,7 @@ TEST(PrefillThrottleTest, ShortStepsAreNotHeldBack) {
   EXPECT_GT(took, 0.9 * PrefillThrottle::kUnfelt);
 }
 
-TEST(PrefillThrottleTest, MeasuresDecodingAnewFromTimeToTime) {
+TEST(PrefillThrottleTest, MeasuresDecodingAgainFromTimeToTime) {
   Machine machine;
   machine.pace.Record(4, 0, kDecode);
   int64_t without = 0;
@@ -107,7 +107,7 @@ TEST(PrefillThrottleTest, NothingIsOwedForAStepDuringWhichTheMachineDidSomething
   EXPECT_LE(steps, 10);
 }
 
-TEST(PrefillThrottleTest, OnceNobodyGeneratesNothingIsOwed) {
+TEST(PrefillThrottleTest, WithoutDecodingThereIsNoDebt) {
   PrefillThrottle pace;
   pace.Record(4, 0, kDecode);
   pace.Record(4, 8, 100 * kDecode);

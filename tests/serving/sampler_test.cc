@@ -599,7 +599,7 @@ TEST(LikelyTokensTest, DrawsOfAllTokensFollowTheDistribution) {
   }
 }
 
-TEST(LikelyTokensTest, WholeRowsAreNeededOnlyBehindTheLikelyTokens) {
+TEST(LikelyTokensTest, WholeRowsAreNeededOnlyBeyondTheLikelyTokens) {
   std::vector<float> logits(1000, -9);
   for (int i = 0; i < 20; ++i) logits[i * 3] = static_cast<float>(i) / 2;
   int whole_rows = 0;

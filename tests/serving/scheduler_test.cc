@@ -139,7 +139,7 @@ TEST(SchedulerSubmitTest, AFullQueueRefusesUntilOneIsAdmitted) {
   EXPECT_EQ(h.Submit("c", 4, 2), SubmitStatus::kAccepted);
 }
 
-TEST(SchedulerSubmitTest, WhatCanNeverRunIsSaidFirst) {
+TEST(SchedulerSubmitTest, ARequestThatCanNeverRunIsRefusedFirst) {
   Harness h({.max_waiting = 0, .max_positions = 8}, 1, 4);
   EXPECT_EQ(h.Submit("a", 9, 1), SubmitStatus::kPromptTooLong);
   EXPECT_EQ(h.Submit("b", 5, 1), SubmitStatus::kNeverFits);
@@ -262,7 +262,7 @@ TEST(SchedulerTest, APromptExpandsWhileItIsBeyondTheBoundAndNothingOfItIsKept) {
   EXPECT_FALSE(h.scheduler_.expanding());
 }
 
-TEST(SchedulerTest, WhatIsKeptOfAPromptGoesWhenItIsComputedOrPreempted) {
+TEST(SchedulerTest, StateOfAPromptIsReleasedOnceItIsComputedOrPreempted) {
   struct Kept : PromptScratch {};
   Harness h({.max_batch_tokens = 2, .max_positions = 64}, 8, 4);
   h.Submit("a", 12, 15);
@@ -316,7 +316,7 @@ TEST(SchedulerTest, ThePreemptedComeBackInOrderBeforeThoseThatNeverRan) {
   EXPECT_THAT(h.finished_, ElementsAre("a", "b", "c", "new"));
 }
 
-TEST(SchedulerTest, AdmitsNobodyInAStepThatPreempted) {
+TEST(SchedulerTest, AdmitsNoSequenceInAStepThatPreempted) {
   Harness h({.max_positions = 100}, 4, 2);
   h.Submit("a", 3, 4);
   h.Submit("b", 4, 3);

@@ -120,7 +120,7 @@ TEST_F(SharedPromptTest, AnEqualPrefixIsFoundAndNotComputed) {
   EXPECT_EQ(counts.cached_prompt_tokens, 20);
 }
 
-TEST_F(SharedPromptTest, WhatIsFoundAfterARowlessAdmissionCounts) {
+TEST_F(SharedPromptTest, PrefixHitsAfterARowlessAdmissionCount) {
   FakeModel::Shape shape = kShape;
   shape.blocks = 8;
   const auto engine = MakeEngine(shape, {.max_batch_tokens = 2});
@@ -228,7 +228,7 @@ TEST_F(SharedPromptTest, WithoutThatRuleTheTextChanges) {
   EXPECT_NE(sink->tokens.at(0), Cold(second, shape));
 }
 
-TEST_F(SharedPromptTest, WhoBypassesTheCacheNeitherFindsNorLeavesAnything) {
+TEST_F(SharedPromptTest, ARequestThatBypassesTheCacheNeitherReadsNorFillsIt) {
   const auto engine = MakeEngine();
   Request request = Make(Tokens(20), 4);
   request.share_prefix = false;
@@ -276,7 +276,7 @@ TEST_F(SharedPromptTest, CachedBlocksGiveWayToLiveOnes) {
 
 // --- Choices --------------------------------------------------------------------------------
 
-TEST_F(SharedPromptTest, ChoicesShareThePromptAndAreWhatEachWouldBeAlone) {
+TEST_F(SharedPromptTest, ChoicesShareThePromptAndEqualSingleRequests) {
   for (const bool share : {true, false}) {
     const auto engine = MakeEngine();
     Request request = Make(Tokens(23), 8);
@@ -367,7 +367,7 @@ TEST_F(SharedPromptTest, AllowedTokensAreTheOnlyOnes) {
 
 // --- Waiting --------------------------------------------------------------------------------
 
-TEST_F(SharedPromptTest, WhoWaitsTooLongIsRefused) {
+TEST_F(SharedPromptTest, ARequestThatWaitsTooLongIsRefused) {
   EngineClock::time_point now;
   EngineOptions options;
   options.max_running = 1;

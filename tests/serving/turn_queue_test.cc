@@ -81,7 +81,7 @@ TEST_F(TurnQueueTest, PrioritiesOfOneClient) {
   EXPECT_THAT(ServeAll(3s), ElementsAre("3", "2", "1"));
 }
 
-TEST_F(TurnQueueTest, WhatWasOnItsWayDoesNotOvertakeTwice) {
+TEST_F(TurnQueueTest, ARequestUnderWayDoesNotOvertakeTwice) {
   Push("x", "victim", 10s, Priority::kHigh);
   for (int i = 0; i < 3; ++i) {
     Push("late" + std::to_string(i), "attacker", std::chrono::seconds(7 + i), Priority::kHigh);
@@ -107,7 +107,7 @@ TEST_F(TurnQueueTest, RemovesFromEverywhere) {
 }
 
 // The header's bound, with random arrivals of random clients.
-TEST_F(TurnQueueTest, NobodyStarves) {
+TEST_F(TurnQueueTest, NoClientStarves) {
   std::mt19937 random(1);
   std::map<const Sequence*, std::map<std::string, int>> overtaken;  // after its patience, by client
   std::map<const Sequence*, EngineClock::time_point> first_since;   // first of its client since

@@ -269,7 +269,7 @@ TEST(PublishedModels, AWindowIsFeltBeyondItsLengthOnly) {
   EXPECT_GT(difference(5, 5), 1e-3);
 }
 
-TEST(PublishedModels, OfTwoNamesForOneThingEitherDoes) {
+TEST(PublishedModels, EitherNameOfAFieldIsRead) {
   const Json config = Example("LlamaThree");
   Json newer = config;
   newer["rope_parameters"] = Patched(config.at("rope_scaling"), {{"rope_theta", 300.0}});
@@ -291,7 +291,7 @@ TEST(PublishedModels, BuffersAndPrefixesChangeNothing) {
   }
 }
 
-TEST(PublishedModels, WhatHasNoDefinitionHereThrows) {
+TEST(PublishedModels, AnUndefinedFieldThrows) {
   const auto refused = [](const std::string& example, const Json& patch) {
     const Json config = Example(example);
     EXPECT_THROW(Logits(Patched(config, patch), RandomTensors(config, 1), kIds),

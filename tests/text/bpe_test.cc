@@ -114,7 +114,7 @@ TEST(BpeTest, MergesByScoreTakeTheHighestFirst) {
 }
 
 // "ab" and "abc" are merged at first; at the end they are two and three tokens, or part of "abcd".
-TEST(BpeTest, WhatIsUnusedIsTakenApartAgain) {
+TEST(BpeTest, UnusedTokensAreSplitAgain) {
   const std::vector<std::string> pieces = {"a", "b", "c", "d", "ab", "abc", "abcd"};
   const std::vector<Merge> merges = {{0, 1, 0, 4}, {4, 2, 1, 5}, {5, 3, 2, 6}};
   const Bpe bpe(pieces, merges, {.unused = {false, false, false, false, true, true, false}});

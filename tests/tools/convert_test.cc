@@ -563,7 +563,7 @@ TEST_F(ConvertTest, TheLossGrowsNoMoreThanIsAllowed) {
 }
 
 // The change of the loss by rounding to bfloat16 counts, up or down.
-TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
+TEST_F(ConvertTest, TheLossIsThatOfTheStoredModel) {
   ConvertOptions options = Calibrated();
   options.dtype = TensorFormat::kBFloat16;
   const double full = ChoosingLoss(Converted(options)) - ChoosingLoss(Loaded(options.from));
@@ -577,7 +577,7 @@ TEST_F(ConvertTest, TheLossIsThatOfWhatIsStored) {
   EXPECT_LE(reached, full + 11 * kLossRounding);
 }
 
-TEST_F(ConvertTest, ActivationsLoseLessOfWhatTheLayersRead) {
+TEST_F(ConvertTest, ActivationsLoseLessOfTheLayersInputs) {
   const Checkpoint from = Loaded(dir_.path() / "mha");
   const std::vector<at::Tensor> covariances = InputCovariances(from, TestCorpus(text_, 0.1));
   ConvertOptions options = Calibrated();
@@ -618,7 +618,7 @@ TEST_F(ConvertTest, SensitivityIsWhatLosingALayerWouldCost) {
 
 // Layers whose rank is below the quarter that the others are cut to lose only rounding. No
 // divergence is divided by that.
-TEST_F(ConvertTest, LayersThatLoseNothingCountAlike) {
+TEST_F(ConvertTest, LayersThatLoseNothingCountEqually) {
   Checkpoint from = Source(AttentionKind::kMha);
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     for (const char* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}) {

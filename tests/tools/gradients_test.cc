@@ -72,7 +72,7 @@ TEST_P(BatchGradientsTest, AreThoseOfTheMeanLoss) {
 }
 
 // bfloat16 products, with eight bits of precision, are off by that and no more.
-TEST_P(BatchGradientsTest, OfBfloat16ProductsAreNear) {
+TEST_P(BatchGradientsTest, Bfloat16ProductsGiveNearGradients) {
   const Window window = Windows(5, 16);
   const Weights expected = Expected(window);
   BatchGradients gradients(config_, parameters_, ComputeType::kBFloat16, {}, 2);

@@ -18,7 +18,7 @@ namespace {
 
 // With nothing added to the residual stream, every layer reads its norm of the embeddings. A text
 // of one context has only one window.
-TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
+TEST(InputCovariancesTest, AreThoseOfTheInputsOfAttention) {
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
     const ModelConfig config = SmallModel(kind);
     Checkpoint model{.config = config, .weights = Cast(RandomWeights(config, 1), at::kFloat)};
@@ -53,7 +53,7 @@ TEST(InputCovariancesTest, AreOfWhatAttentionReads) {
 }
 
 // A text may be shorter than a published model's context.
-TEST(InputCovariancesTest, OfALongContextNeedAShorterText) {
+TEST(InputCovariancesTest, ALongContextNeedsAShorterText) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.position_embedding = PositionEmbedding::kRope;
   config.max_position_embeddings = 1 << 20;

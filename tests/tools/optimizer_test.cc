@@ -46,7 +46,7 @@ TEST(ClipGradientsTest, ScalesAllGradientsTogether) {
   EXPECT_FLOAT_EQ(parameters[1].gradient.item<float>(), -2);
 }
 
-TEST(ClipGradientsTest, LeavesAloneWhatIsSmallEnough) {
+TEST(ClipGradientsTest, DoesNotChangeSmallGradients) {
   std::vector<Parameter> parameters = {Make(at::zeros({2}), at::tensor({3.0f, 4.0f}))};
   EXPECT_DOUBLE_EQ(ClipGradients(parameters, 5), 5);
   EXPECT_TRUE(at::equal(parameters[0].gradient, at::tensor({3.0f, 4.0f})));

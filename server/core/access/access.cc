@@ -1,7 +1,5 @@
 #include "server/core/access/access.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "engine/base/quoted.h"
 #include "server/core/access/tokens.h"
 #include "server/core/access/watched_file.h"
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -52,9 +51,9 @@ class TokenFile {
       const std::filesystem::path& path = file_.paths().front();
       try {
         tokens_ = Read(path);
-        spdlog::info("tokens reloaded from {}", path.string());
+        LogInfo("tokens reloaded from {}", path.string());
       } catch (const LoadError& e) {
-        spdlog::error("tokens not reloaded, the previous ones stay in use: {}", e.what());
+        LogError("tokens not reloaded, the previous ones stay in use: {}", e.what());
       }
     }
     return tokens_;

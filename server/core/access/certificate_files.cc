@@ -5,7 +5,6 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +14,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -114,9 +114,9 @@ std::shared_ptr<const Certificates> CertificateFiles::Current() {
   if (files_.HasChanged()) {
     try {
       certificates_ = Read(options_);
-      spdlog::info("certificate reloaded from {}", options_.certificate.string());
+      LogInfo("certificate reloaded from {}", options_.certificate.string());
     } catch (const LoadError& e) {
-      spdlog::error("certificate not reloaded, the previous one stays in use: {}", e.what());
+      LogError("certificate not reloaded, the previous one stays in use: {}", e.what());
     }
   }
   return certificates_;

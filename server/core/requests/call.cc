@@ -1,12 +1,14 @@
 #include "server/core/requests/call.h"
 
-#include <spdlog/spdlog.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <exception>
 #include <iterator>
 #include <limits>
 #include <utility>
+
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -134,7 +136,7 @@ void Call::Start(std::shared_ptr<CallListener> listener) {
           std::shared_ptr<serving::RequestSink>(shared_from_this(), &sinks_[submitted]));
     }
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("request {} fails: {}", id(), e.what());
+    LogError("request {} fails: {}", id(), e.what());
     for (; submitted < sinks_.size(); ++submitted) {
       Fail(sinks_[submitted], Internal("the request could not be handled"), /*rejected=*/false);
     }

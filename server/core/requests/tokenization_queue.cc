@@ -1,9 +1,9 @@
 #include "server/core/requests/tokenization_queue.h"
 
-#include <spdlog/spdlog.h>
-
 #include <exception>
 #include <utility>
+
+#include "server/core/log.h"
 
 namespace triptych::server {
 namespace {
@@ -14,7 +14,7 @@ void Guard(const TokenizationQueue::Task& task, const Function& function) {
   try {
     function();
   } catch (const std::exception& e) {  // such as std::bad_alloc
-    spdlog::error("a request fails: {}", e.what());
+    LogError("a request fails: {}", e.what());
     task.handle(Internal("the request could not be handled"));
   }
 }

@@ -193,6 +193,45 @@ std::optional<Error> CheckStops(const std::vector<std::string>& stops) {
                                              limits::kMaxStopBytes));
 }
 
+// Sets the strings and tokens that end the output.
+std::optional<Error> TakeStops(const GenerateParams& params, const ModelInfo& model,
+                               serving::Request& request) {
+  if (auto error = CheckStops(params.stop)) return error;
+  request.stop = params.stop;
+  if (auto error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids")) return error;
+  request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (!params.end_of_turn.empty()) {
+    request.stop.push_back(params.end_of_turn);
+    for (const SpecialToken& special : model.tokenizer->special_tokens()) {
+      if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
+    }
+  }
+  if (request.min_new_tokens == 0 || SomeTokenGoesOn(request, model)) return std::nullopt;
+  return InvalidArgument("min_new_tokens",
+                         fmt::format("is {}, but every token that can be chosen ends the output; "
+                                     "allowed: 0",
+                                     request.min_new_tokens));
+}
+
+// Sets the lengths, choices and priority. The prompt is set.
+std::optional<Error> TakeCounts(const GenerateParams& params, const ModelInfo& model,
+                                serving::Request& request) {
+  if (params.max_new_tokens != 0) {
+    const int64_t most = params.max_new_tokens.value_or(std::max(
+        model.defaults.max_new_tokens.value_or(limits::kNewTokens.high), params.min_new_tokens));
+    request.max_new_tokens =
+        std::clamp<int64_t>(MostPositions(model) - std::ssize(request.prompt), 1, most);
+  }
+  const Range<int64_t> min_range = {0, request.max_new_tokens};
+  if (auto error = CheckRange("min_new_tokens", params.min_new_tokens, min_range)) return error;
+  request.min_new_tokens = params.min_new_tokens;
+  request.choices = params.n.value_or(1);
+  if (auto error = CheckRange("n", request.choices, limits::kChoices)) return error;
+  if (auto error = CheckRange("priority", params.priority, limits::kPriority)) return error;
+  request.priority = ToPriority(params.priority);
+  return std::nullopt;
+}
+
 uint64_t DrawSeed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -214,41 +253,14 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& mod
   Result<ValidRequest> valid = WithPrompt(params.prompt, "prompt", model, generates);
   if (!valid.ok()) return valid;
   serving::Request& request = valid.value().request;
-  if (generates) {
-    const int64_t most = params.max_new_tokens.value_or(std::max(
-        model.defaults.max_new_tokens.value_or(limits::kNewTokens.high), params.min_new_tokens));
-    request.max_new_tokens =
-        std::clamp<int64_t>(MostPositions(model) - std::ssize(request.prompt), 1, most);
-  }
-  const Range<int64_t> min_range = {0, request.max_new_tokens};
-  if ((error = CheckRange("min_new_tokens", params.min_new_tokens, min_range))) return *error;
-  request.min_new_tokens = params.min_new_tokens;
-  request.choices = params.n.value_or(1);
-  if ((error = CheckRange("n", request.choices, limits::kChoices))) return *error;
-  if ((error = CheckRange("priority", params.priority, limits::kPriority))) return *error;
-  request.priority = ToPriority(params.priority);
+  if ((error = TakeCounts(params, model, request))) return *error;
 
   Result<serving::SamplingParams> sampling = ValidateSampling(params.sampling, model);
   if (!sampling.ok()) return sampling.error();
   request.sampling = std::move(sampling).value();
   request.seed = params.sampling.seed ? *params.sampling.seed : DrawSeed();
 
-  if ((error = CheckStops(params.stop))) return *error;
-  request.stop = params.stop;
-  if ((error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids"))) return *error;
-  request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
-  if (!params.end_of_turn.empty()) {
-    request.stop.push_back(params.end_of_turn);
-    for (const SpecialToken& special : model.tokenizer->special_tokens()) {
-      if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
-    }
-  }
-  if (request.min_new_tokens > 0 && !SomeTokenGoesOn(request, model)) {
-    return InvalidArgument("min_new_tokens",
-                           fmt::format("is {}, but every token that can be chosen ends the output; "
-                                       "allowed: 0",
-                                       request.min_new_tokens));
-  }
+  if ((error = TakeStops(params, model, request))) return *error;
   const auto check_logprobs = [&](const std::string& field, const std::optional<int32_t>& count) {
     return count ? CheckRange(field, *count, limits::kLogprobs) : std::nullopt;
   };

@@ -30,7 +30,7 @@ ModelConfig ExpandingModel(int64_t d_rope = 0) {
   return config;
 }
 
-TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
+TEST(ExpandedPrompt, KeptRowsAreCountedAndBounded) {
   int64_t held = 0;
   EXPECT_EQ(ExpandedPrompt::Make(100, {0, 0}, 1 << 20, held), nullptr);
   {
@@ -50,7 +50,7 @@ TEST(ExpandedPrompt, WhatIsKeptIsCountedAndBounded) {
   EXPECT_EQ(held, 0);
 }
 
-TEST(ExpandedPrompt, AModelKeepsFourContextsAndNothingOfWhatItDoesNotExpand) {
+TEST(ExpandedPrompt, AModelKeepsFourContextsAndOnlyExpandedRows) {
   ModelConfig config = ExpandingModel();
   EXPECT_EQ(MostScratchBytes(config), 4 * 128 * config.num_hidden_layers *
                                           config.num_attention_heads * 2 * config.head_dim * 4);

@@ -319,7 +319,7 @@ TEST(FamiliesTest, RopeScalingExtendsTheContext) {
 }
 
 // Fields that say nothing about the computation, with any value.
-TEST(FamiliesTest, WhatChangesNothingIsIgnored) {
+TEST(FamiliesTest, FieldsThatChangeNothingAreIgnored) {
   const std::vector<const char*> of_all = {"_name_or_path",
                                            "architectures",
                                            "attention_dropout",
@@ -428,7 +428,7 @@ struct Case {
   std::string field, allowed;
 };
 
-TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
+TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
   const auto scaled = [](const Json& scaling) {
     return With(SmolLm2(), {{"rope_scaling", scaling}});
   };
@@ -516,7 +516,7 @@ TEST(FamiliesTest, WhatChangesTheComputationAndIsNotKnownIsRefused) {
 }
 
 // Experts are no matter where no layer has them.
-TEST(FamiliesTest, DenseLayersAlone) {
+TEST(FamiliesTest, OnlyDenseLayers) {
   const Json config = With(DeepSeekV2Lite(), {{"first_k_dense_replace", 27}});
   EXPECT_EQ(ToJson(Parse(config)), ToJson(Parse(DeepSeekDense())));
 }

@@ -66,7 +66,7 @@ TEST(GenerationConfigTest, TakesWhatAFileSays) {
   EXPECT_EQ(config.not_applied, "");
 }
 
-TEST(GenerationConfigTest, WhatIsNotThereIsNotSaid) {
+TEST(GenerationConfigTest, AbsentFieldsAreNotNamed) {
   const TempDir directory;
   ExpectSaysNothing(ReadGenerationConfig(directory.path()));
   WriteFile(directory.path() / "model.gguf", "GGUF");
@@ -130,7 +130,7 @@ TEST(GenerationConfigTest, PassesOverValuesThatNoRequestCouldHave) {
   }
 }
 
-TEST(GenerationConfigTest, WhatIsNoConfigIsRefused) {
+TEST(GenerationConfigTest, AnInvalidConfigIsRefused) {
   for (const std::string_view json :
        {"", "[]", "3", "null", R"({"temperature": NaN})", R"({"temperature": Infinity})",
         R"({"temperature": 1e400})", R"({"top_k": 1, "top_k": 2})", "{\"a\": \"\xff\"}"}) {
@@ -150,7 +150,7 @@ TEST(GenerationConfigTest, WhatIsNoConfigIsRefused) {
   }
 }
 
-TEST(GenerationConfigTest, WhatWouldChangeTheTextIsNamed) {
+TEST(GenerationConfigTest, FieldsThatWouldChangeTheTextAreNamed) {
   EXPECT_EQ(Parse(R"({"typical_p": 0.9, "num_beams": 4, "bad_words_ids": [[1]]})").not_applied,
             "bad_words_ids = [[1]], num_beams = 4, typical_p = 0.9");
   // Also for models without an encoder: they penalize the prompt's tokens.
@@ -166,7 +166,7 @@ TEST(GenerationConfigTest, WhatWouldChangeTheTextIsNamed) {
             "");
 }
 
-TEST(GenerationConfigTest, WhatIsNamedIsShortAndHarmless) {
+TEST(GenerationConfigTest, NamesInMessagesAreShortAndPrintable) {
   Json config;
   for (int i = 0; i < 1000; ++i) config["\x1b[2J" + std::to_string(i)] = std::string(1000, '\n');
   const std::string not_applied = Parse(config.dump()).not_applied;

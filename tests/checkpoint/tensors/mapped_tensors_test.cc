@@ -117,7 +117,7 @@ TEST(MappedTensorsTest, LargeMatricesAreTransposed) {
   }
 }
 
-TEST(MappedTensorsTest, WhatTheOriginLacksIsNotThere) {
+TEST(MappedTensorsTest, TensorsThatTheOriginLacksAreAbsent) {
   const std::map<std::string, StoredTensor> stored = {{"w", {"U8", {3, 2}, 6}},
                                                       {"scalar", {"U8", {}, 1}},
                                                       {"none", {"U8", {0, 4}, 0}},

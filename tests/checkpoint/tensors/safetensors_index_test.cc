@@ -161,7 +161,7 @@ TEST_F(ShardsTest, TensorsAreWhereTheIndexPlacesThem) {
             "places it in model-00001-of-00002.safetensors");
 }
 
-TEST_F(ShardsTest, WhatTheIndexDoesNotNameIsNotThere) {
+TEST_F(ShardsTest, TensorsThatTheIndexDoesNotNameAreAbsent) {
   WriteGood();
   WriteShard("model-00002-of-00002.safetensors", {"c", "rotary_emb.inv_freq"});
   EXPECT_THAT(OpenTensors(directory_.path())->TensorNames(), testing::SizeIs(3));
@@ -211,7 +211,7 @@ TEST(SafetensorsIndexTest, RefusesWhatIsNone) {
               HasSubstr("names \"a\" twice"));
 }
 
-TEST(SafetensorsIndexTest, FilesAreBesideIt) {
+TEST(SafetensorsIndexTest, FilesAreInItsDirectory) {
   for (const Json& file :
        {Json("../x.safetensors"), Json("/etc/x.safetensors"), Json("a/x.safetensors"),
         Json("a\\x.safetensors"), Json("..safetensors"), Json(std::string("a\0.safetensors", 14)),

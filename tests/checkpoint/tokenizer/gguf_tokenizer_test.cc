@@ -326,7 +326,7 @@ TEST(GgufTokenizerTest, FilesOfItAreTheSameTokenizer) {
   }
 }
 
-TEST(GgufTokenizerTest, WhatNoFileSaysIsRefused) {
+TEST(GgufTokenizerTest, UnpublishedSettingsAreRefused) {
   EXPECT_EQ(FilesRefusal(Scored()),
             "m.gguf, as tokenizer.model: token 264 is user-defined; supported: none where "
             "normalizer_spec.add_dummy_prefix is true");

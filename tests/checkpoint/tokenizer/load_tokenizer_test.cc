@@ -84,7 +84,7 @@ TEST(LoadTokenizerTest, AFileThatCannotBeLookedForIsAClearLine) {
   }
 }
 
-TEST(LoadTokenizerTest, EndTokensAreThoseOfTheFilesBeside) {
+TEST(LoadTokenizerTest, EndTokensAreThoseOfTheFilesNextToIt) {
   const TempDir directory;
   WriteFile(directory.path() / "tokenizer.json", SentencePieceStyleJson().dump());
   EXPECT_THAT(Refusal(directory), HasSubstr("no token ends texts; allowed: eos_token in"));
@@ -254,7 +254,7 @@ TEST_F(AddedTokensTest, TextsBeginAsTheSettingsSay) {
   EXPECT_THAT(tokenizer->Encode("a"), ElementsAre(6));
 }
 
-TEST_F(AddedTokensTest, WhatIsNoTokenIsNamed) {
+TEST_F(AddedTokensTest, AnInvalidTokenIsNamed) {
   Write("tokenizer_config.json", {{"eos_token", "<end>"}});
   EXPECT_THAT(Why(), HasSubstr("tokenizer.model: has no token \"<end>\", which is to end texts"));
   Write("tokenizer_config.json", {{"bos_token", "<begin>"}});
@@ -276,7 +276,7 @@ TEST_F(AddedTokensTest, WhatIsNoTokenIsNamed) {
   EXPECT_THAT(Why(), HasSubstr("allowed: UTF-8 of 1 to 256 bytes"));
 }
 
-TEST(LoadTokenizerTest, WhatIsMadeOfACheckpointGeneratesAsItDid) {
+TEST(LoadTokenizerTest, AConvertedCheckpointGeneratesAsItsSource) {
   const TempDir directory;
   const auto made = [&] { return TokenizerFiles(directory.path()); };
   WriteFile(directory.path() / "config.json", R"({"eos_token_id": 7})");
@@ -387,7 +387,7 @@ TEST(LoadTokenizerTest, ADirectorysChatTemplateIsAFileOfItsOwnOrOfTheTokenizer) 
 }
 
 // A file that is put at the path later is another file.
-TEST(LoadTokenizerTest, OfAnOpenedGgufFileNothingIsOpenedAgain) {
+TEST(LoadTokenizerTest, AnOpenGgufFileIsNotOpenedAgain) {
   const TempDir directory;
   const std::filesystem::path gguf = directory.path() / "m.gguf";
   WriteFile(gguf, SmallGguf());

@@ -167,7 +167,7 @@ TEST(SentencePieceModelTest, IsWhatTheLibraryGivesOfEveryKindOfText) {
   }
 }
 
-TEST(SentencePieceModelTest, WhatIsWrittenIsRead) {
+TEST(SentencePieceModelTest, ReadsWrittenModels) {
   ScoredVocabulary vocabulary{.space = "▁", .adds_space = false, .begin = 2, .ends = {1, 3}};
   using Kind = ScoredPiece::Kind;
   for (const auto& [text, kind] : {std::pair{"?", Kind::kUnknown},

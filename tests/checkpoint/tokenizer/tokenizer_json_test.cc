@@ -429,7 +429,7 @@ TEST(TokenizerJsonTest, StepsAreBounded) {
 }
 
 // Whether by one step or by many that each make little.
-TEST(TokenizerJsonTest, WhatStepsMakeOfATextIsBounded) {
+TEST(TokenizerJsonTest, OutputOfStepsIsBounded) {
   const auto encodes = [](const Json& json, const std::string& text) {
     try {
       Parse(json)->Encode(text);
@@ -459,7 +459,7 @@ TEST(TokenizerJsonTest, WhatStepsMakeOfATextIsBounded) {
   EXPECT_FALSE(encodes(prepends, text));
 }
 
-TEST(TokenizerJsonTest, WhatAddedTokensTakeIsBounded) {
+TEST(TokenizerJsonTest, MemoryOfAddedTokensIsBounded) {
   const std::string dashes(240, '-');
   const auto refusal = [&](const std::string& end, const Json& normalizer) {
     Json json = ByteLevelJson();

@@ -174,7 +174,7 @@ TEST_F(ServerCoreTest, ABlockMapNamesOnesOwnSequencesAndToAdminEverybodys) {
   for (const auto& one : live) one->Cancel();
 }
 
-TEST_F(ServerCoreTest, APageGoesOnWhereTheOneBeforeEndedForTheSameQueryAlone) {
+TEST_F(ServerCoreTest, APageContinuesThePreviousOneOnlyForTheSameQuery) {
   MakeCore(2);
   std::vector<std::shared_ptr<Call>> live;
   for (int i = 0; i < 5; ++i) live.push_back(Start("model-" + std::to_string(i % 2), "ann"));

@@ -41,7 +41,7 @@ namespace triptych::server::allocation_failure_test {
 namespace {
 
 // Not while requests are handled: destructors of nlohmann's values allocate, and must not fail.
-TEST(HttpAllocationTest, WhateverConnectionsAreRefusedOthersAreServed) {
+TEST(HttpAllocationTest, RefusedConnectionsDoNotStopOthers) {
   const CapturedLog log;
   FakeCore fake;
   fake.LetGo();

@@ -46,7 +46,7 @@ std::string Repeated(const std::string& text, size_t times) {
   return all;
 }
 
-TEST(BadBodiesTest, WhatIsNoObjectOfJson) {
+TEST(BadBodiesTest, BodiesThatAreNoJsonObject) {
   const TestServer server(LongBodies());
   for (const char* const path : kPaths) {
     for (const std::string body : {"", "{", "[]", "3", "null", "\"a\"", "\xff", "{\"a\": 1} x",

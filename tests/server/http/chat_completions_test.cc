@@ -488,7 +488,7 @@ TEST(ChatCompletionsTest, ThoughtsOfAReplyAreApart) {
   EXPECT_FALSE(plain.contains("reasoning_content"));
 }
 
-TEST(ChatCompletionsTest, ATemplateThatCannotBeUsedRefusesChatsAlone) {
+TEST(ChatCompletionsTest, ATemplateThatCannotBeUsedRefusesOnlyChats) {
   TestServerOptions options = WithHttp();
   options.models = {{.name = "own",
                      .config = OneOfEachKind()[0].config,

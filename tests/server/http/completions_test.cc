@@ -236,7 +236,7 @@ class OneTextTokenizer final : public Tokenizer {
   }
 };
 
-TEST(CompletionsTest, OfTokensWithOneTextTheLikeliestIsShown) {
+TEST(CompletionsTest, TheLikeliestTokenOfATextIsShown) {
   ModelInfo model;
   model.tokenizer = std::make_shared<OneTextTokenizer>();
   CompletionRequest request;
@@ -270,7 +270,7 @@ TEST(CompletionsTest, TheChosenTokenIsAmongTheTop) {
   EXPECT_GT(beside, 0);
 }
 
-TEST(CompletionsTest, WhatIsTooLargeIsToBeStreamed) {
+TEST(CompletionsTest, AReplyThatIsTooLargeMustBeStreamed) {
   const TestServer server(WithHttp({.models = {EndlessModel()}}));
   HttpClient client(server.http_address());
   json request = Ask("endless", "a", kEndlessPositions - 10);
@@ -325,7 +325,7 @@ TEST(CompletionsTest, DefaultsAreOpenAis) {
   EXPECT_EQ(client.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 3);
 }
 
-TEST(CompletionsTest, WhatIsAbsentIsTheModelsDefault) {
+TEST(CompletionsTest, AbsentFieldsHaveTheModelsDefaults) {
   const TestModel with_defaults = OwnDefaultsModel(
       R"({"temperature": 50, "top_k": 1, "repetition_penalty": 2, "max_new_tokens": 3})");
   const TestServer server(WithHttp({.models = {OneOfEachKind()[0], with_defaults}}));

@@ -248,7 +248,7 @@ TEST(HttpConnectionTest, AClientThatClosesFreesItsBlocks) {
   EXPECT_EQ(server.Stats("endless").requests().cancelled(), 8);
 }
 
-TEST(HttpConnectionTest, WhatStallsIsCutOff) {
+TEST(HttpConnectionTest, AStalledConnectionIsCutOff) {
   TransportLimits limits;
   limits.stall_timeout = 300ms;
   const CapturedLog log;
@@ -303,7 +303,7 @@ TEST(HttpConnectionTest, ARequestHasItsTime) {
   }
 }
 
-TEST(HttpConnectionTest, WhatTookTooLongIsNotAnsweredAsTheRequestBefore) {
+TEST(HttpConnectionTest, ATimeoutIsNotAnsweredAsTheRequestBefore) {
   TransportLimits limits;
   limits.max_request_time = 2s;
   const TestServer server(WithLimits(limits));
@@ -313,7 +313,7 @@ TEST(HttpConnectionTest, WhatTookTooLongIsNotAnsweredAsTheRequestBefore) {
   EXPECT_EQ(client.Read().error("code"), "request_timeout");
 }
 
-TEST(HttpConnectionTest, A100DoesNotStartTheTimeAnew) {
+TEST(HttpConnectionTest, A100DoesNotRestartTheTime) {
   TransportLimits limits;
   limits.max_request_time = 5s;
   const TestServer server(WithLimits(limits));
@@ -355,7 +355,7 @@ bool IsServed(const TestServer& server, const std::string& from) {
   return client.TryGet("/health").has_value();
 }
 
-TEST(HttpConnectionTest, ThereAreSoManyAtMost) {
+TEST(HttpConnectionTest, TheNumberOfConnectionsIsBounded) {
   TransportLimits limits;
   limits.max_connections = 3;
   limits.max_address_connections = 2;
@@ -411,7 +411,7 @@ TEST(HttpConnectionTest, AThousandNeedNoThreadsAndLittleMemory) {
   EXPECT_EQ(idle.front()->Read().status, 200);
 }
 
-TEST(HttpConnectionTest, WhatADrainCutsOffSaysSo) {
+TEST(HttpConnectionTest, AResponseThatADrainCutsOffSaysSo) {
   TestServer server(WithLimits({}));
   HttpClient client(server.http_address());
   client.Send("POST", "/v1/completions", Endless(true).dump());
@@ -442,7 +442,7 @@ class HttpHostTest : public testing::Test {
   HttpServer server_{"127.0.0.1:0", options_, gate_};
 };
 
-TEST(HttpConnectionTest, WhatStatisticsKeepWhileTheyWaitIsBounded) {
+TEST(HttpConnectionTest, MemoryOfWaitingStatisticsIsBounded) {
   FakeCore fake;
   TransportOptions options;
   options.limits.max_memory_bytes = 2 << 20;  // half of it per client
@@ -551,7 +551,7 @@ TEST_F(HttpHostTest, ErrorsOfRequestsThatWereTakenHaveTheirId) {
   EXPECT_FALSE(answer.headers.at("x-request-id").empty());
 }
 
-TEST_F(HttpHostTest, ALargeBodyHoldsUpNobody) {
+TEST_F(HttpHostTest, ALargeBodyDelaysNoOtherClient) {
   fake_.HoldTexts();
   HttpClient large(server_.address()), other(server_.address());
   const std::string text(TokenizationQueue::kMaxQuickBytes, 'a');
@@ -646,7 +646,7 @@ TEST_F(HttpHostTest, ALargePromptIsAnsweredAsOthersAre) {
   EXPECT_EQ(next.Post("/v1/completions", request).json().at("usage").at("completion_tokens"), 3);
 }
 
-TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
+TEST_F(HttpHostTest, PipelinedBytesMayReachTheBound) {
   HttpClient client(server_.address()), other(server_.address());
   client.Send("POST", "/v1/completions", Stream(3).dump());
   EXPECT_TRUE(WaitFor([&] { return fake_.core().requests.live_requests() == 1; }));
@@ -661,7 +661,7 @@ TEST_F(HttpHostTest, SoMuchMayBeSentAhead) {
   EXPECT_EQ(client.Read().json()["status"], "ok");
 }
 
-TEST_F(HttpHostTest, WhoSendsTooMuchAheadIsCutOff) {
+TEST_F(HttpHostTest, AClientThatPipelinesTooMuchIsCutOff) {
   HttpClient client(server_.address());
   json request = Stream(3);
   request["stream"] = false;  // no answer yet
@@ -767,7 +767,7 @@ class HttpFailureTest : public testing::Test {
   std::thread thread_;
 };
 
-TEST_F(HttpFailureTest, WhatTheEngineBringsMayFail) {
+TEST_F(HttpFailureTest, AWriteAfterAStepMayFail) {
   Accept();
   HttpClient client(address());
   client.Send("POST", "/v1/completions", Stream(1000).dump());
@@ -779,7 +779,7 @@ TEST_F(HttpFailureTest, WhatTheEngineBringsMayFail) {
   EXPECT_TRUE(WaitFor([&] { return closed_ && fake_.core().requests.live_requests() == 0; }));
 }
 
-TEST_F(HttpFailureTest, WhatTheEngineCannotTellIsToldWithWhatIsNext) {
+TEST_F(HttpFailureTest, AFailedNotificationComesWithTheNext) {
   Accept();
   HttpClient client(address());
   client.Send("POST", "/v1/completions", Stream(FakeCore::kPositions - 10).dump());
@@ -831,7 +831,7 @@ TEST_F(HttpFailureTest, TheBeginningMayFail) {
   EXPECT_TRUE(WaitFor([&] { return closed_.load(); }));
 }
 
-TEST_F(HttpFailureTest, WhatHappensInTimeMayFail) {
+TEST_F(HttpFailureTest, AWriteAfterATimeoutMayFail) {
   options_.limits.max_request_time = 200ms;
   Accept();
   HttpClient client(address());

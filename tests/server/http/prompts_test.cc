@@ -147,7 +147,7 @@ TEST(PromptsTest, PromptsAndTheirChoicesAreBounded) {
   EXPECT_TRUE(server.WaitForStats("mha", IsIdle));
 }
 
-TEST(PromptsTest, OfNoNewTokensThePromptIsScored) {
+TEST(PromptsTest, WithoutNewTokensThePromptIsScored) {
   const TestServer server(WithHttp());
   HttpClient client(server.http_address());
   json request = Ask("mha", "abc", 0);

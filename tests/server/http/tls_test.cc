@@ -114,7 +114,7 @@ std::shared_ptr<grpc::ChannelCredentials> Trusting(const CertificateAuthority& a
   return grpc::SslCredentials(options);
 }
 
-TEST_F(HttpTlsTest, SpeaksTlsAloneAndReadsItsCertificateAnew) {
+TEST_F(HttpTlsTest, SpeaksOnlyTlsAndReadsItsCertificateAgain) {
   Serve();
   EXPECT_THAT(Health(authority_), HasSubstr("ok"));
   HttpClient plain(server_->address());

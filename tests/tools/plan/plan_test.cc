@@ -396,7 +396,7 @@ TEST_F(PlanTest, PrintsWhatIsPlanned) {
   }
 }
 
-TEST_F(PlanTest, WhatDoesNotFitOnceHasNoSpeed) {
+TEST_F(PlanTest, AModelThatDoesNotFitHasNoSpeed) {
   // Three blocks of 16 positions, for contexts of 64.
   const ModelConfig mla = EachKindOf(Wide(AttentionKind::kMha), {}, {})[2];
   const int64_t blocks = 3 * MakeCacheGeometry(mla, CacheFormat::kFloat32, 16).BlockBytes();
@@ -458,7 +458,7 @@ TEST_F(PlanTest, SaysWhatATokenOfAModelWithExpertsReads) {
   EXPECT_THAT(printed, HasSubstr(FormatCount(ActiveParameterCount(config))));
 }
 
-TEST_F(PlanTest, WhatIsStoredAsIntegersIsServedSo) {
+TEST_F(PlanTest, StoredIntegersAreServedAsIntegers) {
   ModelConfig config = Wide(AttentionKind::kMha);
   config.quantization = {.format = WeightFormat::kInt4, .embeddings = false};
   WriteFile(model_ / "config.json", checkpoint::ToJson(config));

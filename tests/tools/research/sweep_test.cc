@@ -291,7 +291,7 @@ TEST_F(SweepTest, OneStepHasNoHalf) {
   EXPECT_FALSE(std::filesystem::exists(options_.csv));
 }
 
-TEST_F(SweepTest, WhatIsBesideItStays) {
+TEST_F(SweepTest, OtherFilesOfTheDirectoryStay) {
   Save(AttentionKind::kMha);
   const std::filesystem::path mine = options_.csv.string() + ".work";
   std::filesystem::create_directory(mine);

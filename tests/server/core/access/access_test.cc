@@ -96,7 +96,7 @@ TEST(AccessTest, WithoutTokensTheAddressSaysWhoCalls) {
   EXPECT_EQ(access.Authorize(certified, Scope::kInference).value().client, "bob");
 }
 
-TEST(AddressTest, OfBothFamiliesIsOneClients) {
+TEST(AddressTest, AClientHasOneAddressInBothFamilies) {
   EXPECT_EQ(Unmapped("::ffff:192.0.2.1"), "192.0.2.1");
   for (const char* same : {"192.0.2.1", "::1", "2001:db8::1", "::ffff:1", "unix", ""}) {
     EXPECT_EQ(Unmapped(same), same);

@@ -44,7 +44,7 @@ TEST_F(AdmissionTest, AClientHasAsManyLiveRequestsAsAreAllowedAndNoMore) {
   EXPECT_EQ(Enter(admission, "a"), std::nullopt);
 }
 
-TEST_F(AdmissionTest, ACallCountsForItsRequestsAndOneIsAlwaysLetIn) {
+TEST_F(AdmissionTest, ACallCountsForItsRequestsAndOneIsAlwaysAdmitted) {
   Admission admission = Make({.max_client_requests = 3, .client_rate = 0});
   EXPECT_EQ(Enter(admission, "a", 64), std::nullopt);
   EXPECT_TRUE(Enter(admission, "a").has_value());
@@ -59,7 +59,7 @@ TEST_F(AdmissionTest, ZeroIsNoLimit) {
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(Enter(admission, "a"), std::nullopt);
 }
 
-TEST_F(AdmissionTest, TheRateLetsSoManyCallsInAtOnceAndThenOneAtATime) {
+TEST_F(AdmissionTest, TheRateAdmitsABurstAndThenOneCallAtATime) {
   Admission admission = Make({.max_client_requests = 0, .client_rate = 4});
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Enter(admission, "a"), std::nullopt);
   std::optional<Error> error = Enter(admission, "a");

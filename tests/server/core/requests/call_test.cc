@@ -87,7 +87,7 @@ class CallTest : public testing::Test {
   std::vector<RequestSummary> summaries_;  // logged
 };
 
-TEST_F(CallTest, WhatCannotBeHandedOverFailsAndKeepsNoListener) {
+TEST_F(CallTest, ARequestThatCannotBeHandedOverFailsAndKeepsNoListener) {
   engine_.room = 0;
   const auto generation = Make();
   generation->Start(listener_);
@@ -404,7 +404,7 @@ TEST_F(CallTest, ACompletionThatCannotBeDeliveredIsNoSuccess) {
   EXPECT_EQ(TakeEnd(*generation)->code, ErrorCode::kCancelled);
 }
 
-TEST_F(CallTest, WhatTheClientDidNotCancelTheEndOfTheServerDid) {
+TEST_F(CallTest, TheEndOfTheServerCancelsLiveCalls) {
   const auto generation = Start();
   engine_.sink().OnFinish(Finished(serving::FinishReason::kCancelled));
   const std::optional<Error> error = TakeEnd(*generation);

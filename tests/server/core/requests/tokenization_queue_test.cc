@@ -104,7 +104,7 @@ TEST_F(TokenizationQueueTest, LongOnesAreHandledInTurn) {
   EXPECT_NE(first, std::this_thread::get_id());
 }
 
-TEST_F(TokenizationQueueTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
+TEST_F(TokenizationQueueTest, ATextCancelledWhileItWaitsIsNotEncoded) {
   Hold();
   texts_.Handle(Call("first", kLong, "ann", [] { ADD_FAILURE() << "it was cancelled"; }));
   texts_.Handle(Call("second"));
@@ -114,7 +114,7 @@ TEST_F(TokenizationQueueTest, WhatIsCancelledWhileItWaitsIsNotHandled) {
   EXPECT_THAT(ended(), ElementsAre("held", "first CANCELLED", "second"));
 }
 
-TEST_F(TokenizationQueueTest, WhatWaitsAtADrainIsRefused) {
+TEST_F(TokenizationQueueTest, TextsThatWaitAtADrainAreRefused) {
   Hold();
   texts_.Handle(Call("before", kLong, "ann", [] { ADD_FAILURE() << "the server drains"; }));
   texts_.StartDrain();
@@ -124,7 +124,7 @@ TEST_F(TokenizationQueueTest, WhatWaitsAtADrainIsRefused) {
   EXPECT_THAT(ended(), ElementsAre("short", "held", "before DRAINING"));
 }
 
-TEST_F(TokenizationQueueTest, WhatWaitsIsBoundedAndOneClientHasHalfOfIt) {
+TEST_F(TokenizationQueueTest, WaitingTextsAreBoundedAndAClientHasAtMostHalf) {
   Hold(kMessage - kLong);  // of ann's
   texts_.Handle(Call("a"));
   texts_.Handle(Call("b"));  // at once
@@ -160,7 +160,7 @@ TEST_F(TokenizationQueueTest, ClientsTakeTurns) {
   EXPECT_THAT(ended(), ElementsAre("held", "b1", "e1", "a1", "b2", "a2", "a3"));
 }
 
-TEST_F(TokenizationQueueTest, WhatFailsEndsItsOwnCall) {
+TEST_F(TokenizationQueueTest, AFailureEndsOnlyItsCall) {
   for (const int64_t bytes : {kLong, int64_t{1}}) {
     texts_.Handle(Call("fails", bytes, "ann", [] { throw std::bad_alloc(); }));
     EXPECT_TRUE(AwaitTurn());

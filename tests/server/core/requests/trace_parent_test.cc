@@ -16,7 +16,7 @@ TEST(TraceParentTest, IsTakenAsItIs) {
   EXPECT_EQ(TraceParent({"00-" + kTrace + "-" + kParent + "-ff"}).substr(53), "ff");
 }
 
-TEST(TraceParentTest, OfALaterVersionTheFieldsThatAreKnown) {
+TEST(TraceParentTest, KnownFieldsOfALaterVersion) {
   const std::string later = "cc" + kWhole.substr(2);
   EXPECT_EQ(TraceParent({later}), later);
   EXPECT_EQ(TraceParent({later + "-what the future will be like"}), later);
@@ -24,7 +24,7 @@ TEST(TraceParentTest, OfALaterVersionTheFieldsThatAreKnown) {
   EXPECT_EQ(TraceParent({kWhole + "-more"}), "") << "version 0 has no more";
 }
 
-TEST(TraceParentTest, WhatIsNotValidIsNone) {
+TEST(TraceParentTest, AnInvalidHeaderIsIgnored) {
   EXPECT_EQ(TraceParent({}), "");
   EXPECT_EQ(TraceParent({kWhole, kWhole}), "") << "two";
   const std::string zeros(32, '0');

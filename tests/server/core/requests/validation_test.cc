@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,7 @@ std::string Refusal(const Result<T>& result) {
   return result.error().Message();
 }
 
-TEST(ValidateGenerateTest, WhatIsAbsentIsTheEnginesDefault) {
+TEST(ValidateGenerateTest, AbsentFieldsHaveTheEnginesDefaults) {
   const Result<ValidRequest> valid = Validate(Text("ab"), SmallModelInfo());
   ASSERT_TRUE(valid.ok());
   const serving::Request& request = valid.value().request;
@@ -96,18 +97,27 @@ TEST(ValidateGenerateTest, NoNewTokensAreOfAPromptThatIsShownOrScored) {
 
 // -1 is vLLM's word for all tokens; OpenAI takes a top_p of 0 as the likeliest token alone.
 TEST(ValidateGenerateTest, TopKAndTopPAtTheirEnds) {
-  GenerateParams params = Text("ab");
-  params.sampling.top_k = -1;
-  params.sampling.top_p = 0.5f;
-  EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.sampling.top_k, 0);
-  params.sampling.top_p = 0;
-  const serving::SamplingParams greedy =
-      Validate(params, SmallModelInfo()).value().request.sampling;
-  EXPECT_EQ(greedy.top_k, 1);
-  EXPECT_EQ(greedy.top_p, 1);
+  struct Case {
+    std::string name;
+    std::optional<int32_t> given_top_k;
+    float given_top_p;
+    int64_t top_k;
+    float top_p;
+  };
+  for (const Case& c : std::vector<Case>{{"all tokens", -1, 0.5f, 0, 0.5f},
+                                         {"only the likeliest token", -1, 0, 1, 1}}) {
+    SCOPED_TRACE(c.name);
+    GenerateParams params = Text("ab");
+    params.sampling.top_k = c.given_top_k;
+    params.sampling.top_p = c.given_top_p;
+    const serving::SamplingParams sampling =
+        Validate(params, SmallModelInfo()).value().request.sampling;
+    EXPECT_EQ(sampling.top_k, c.top_k);
+    EXPECT_EQ(sampling.top_p, c.top_p);
+  }
 }
 
-TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
+TEST(ValidateGenerateTest, GivenFieldsAreUsed) {
   const std::vector<int32_t> ids = {'h', 0xC3, 257};
   GenerateParams params;
   params.prompt.input = std::span<const int32_t>(ids);
@@ -169,7 +179,7 @@ TEST(ValidateGenerateTest, WhatIsGivenIsTaken) {
   EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.priority, serving::Priority::kHigh);
 }
 
-TEST(ValidateGenerateTest, WhatIsAbsentIsTheModelsDefault) {
+TEST(ValidateGenerateTest, AbsentFieldsHaveTheModelsDefaults) {
   ModelInfo model = SmallModelInfo();
   model.defaults = {.sampling = {.temperature = 0,
                                  .top_k = 20,
@@ -383,7 +393,7 @@ TEST(DetokenizeTest, ATextIsBounded) {
             "token_ids stand for more than 4194304 bytes; allowed: at most 4194304");
 }
 
-TEST(DetokenizeTest, WhatIsNoTextIsBoundedAsWhatIsShownForIt) {
+TEST(DetokenizeTest, InvalidBytesCountAsTheirReplacement) {
   const ModelInfo model = SmallModelInfo();
   EXPECT_EQ(Detokenize(std::vector<int32_t>{'a', 0xC3, 0xA9, 0xC3}, model).value(), "aé\uFFFD");
   const std::vector<int32_t> ids(limits::kMaxDetokenizedBytes / 3 + 1, 0xFF);
@@ -654,82 +664,151 @@ TEST(ValidateScoreTest, AsksForNoTokens) {
   EXPECT_EQ(valid.value()[1].prompt_field, "inputs[1].tokens");
 
   EXPECT_TRUE(validate(std::vector<Prompt>(64, {.input = "a"})).ok());
-  EXPECT_EQ(Refusal(validate(std::vector<Prompt>(65, {.input = "a"}))),
-            "inputs has more than 64 entries; allowed: at most 64");
-  EXPECT_EQ(Refusal(validate({})), "inputs has 0 entries; allowed: 1 to 64");
-  EXPECT_EQ(Refusal(validate({{.input = "a"}, {}})),
-            "inputs[1] is missing; allowed: text or tokens");
-  EXPECT_EQ(Refusal(validate({{.input = std::span<const int32_t>(ids)}})),
-            "inputs[0].tokens.ids[1] is 258; allowed: 0 to 257");
-  EXPECT_EQ(Refusal(validate({{.input = "a"}}, -1)), "priority is -1; allowed: 0 to 3");
+  struct Case {
+    std::string name;
+    std::vector<Prompt> inputs;
+    int32_t priority;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {"too many inputs", std::vector<Prompt>(65, {.input = "a"}), 0,
+       "inputs has more than 64 entries; allowed: at most 64"},
+      {"no input", {}, 0, "inputs has 0 entries; allowed: 1 to 64"},
+      {"an empty input", {{.input = "a"}, {}}, 0, "inputs[1] is missing; allowed: text or tokens"},
+      {"an unknown token",
+       {{.input = std::span<const int32_t>(ids)}},
+       0,
+       "inputs[0].tokens.ids[1] is 258; allowed: 0 to 257"},
+      {"a negative priority", {{.input = "a"}}, -1, "priority is -1; allowed: 0 to 3"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(Refusal(validate(c.inputs, c.priority)), c.message);
+  }
 }
 
 TEST(RejectionTest, SaysWhatWouldHaveFitted) {
-  const ModelInfo model = SmallModelInfo();
-  const auto message = [&](serving::SubmitStatus status, const RequestSize& size) {
-    return Rejection(status, size, model).Message();
+  struct Case {
+    std::string name;
+    serving::SubmitStatus status;
+    RequestSize size;
+    bool window_is_context;
+    std::string message;
   };
-  EXPECT_EQ(message(serving::SubmitStatus::kPromptTooLong, {"text", true, 64, 3}),
-            "text is 64 tokens with the begin token; allowed: at most 63, as this model's "
-            "maximum context length is 64 tokens, with a new token");
-  EXPECT_EQ(
-      message(serving::SubmitStatus::kPromptTooLong, {"tokens", false, 65, 0}),
-      "tokens is 65 tokens; allowed: at most 64, as this model's maximum context length is 64 "
-      "tokens");
-  ModelInfo windowed = SmallModelInfo();
-  windowed.window_is_context = true;
-  EXPECT_EQ(
-      Rejection(serving::SubmitStatus::kPromptTooLong, {"text", false, 64, 3}, windowed).Message(),
-      "text is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 tokens "
-      "(its sliding window), with a new token");
-  EXPECT_EQ(message(serving::SubmitStatus::kNeverFits, {"text", true, 33, 1}),
-            "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
-            "context length is 32 tokens (its key/value cache)");
-  EXPECT_EQ(Rejection(serving::SubmitStatus::kNeverFits, {"text", true, 33, 1}, model).reason,
-            "CONTEXT_LENGTH_EXCEEDED");
-  const Error draining = Rejection(serving::SubmitStatus::kStopping, {}, model);
-  EXPECT_EQ(draining.code, ErrorCode::kUnavailable);
-  EXPECT_EQ(draining.reason, "DRAINING");
-  for (const auto& [status, reason] :
-       {std::pair(serving::SubmitStatus::kQueueFull, "QUEUE_FULL"),
-        std::pair(serving::SubmitStatus::kQueueTimeout, "QUEUE_TIMEOUT")}) {
-    const Error full = Rejection(status, {}, model);
-    EXPECT_EQ(full.code, ErrorCode::kResourceExhausted);
-    EXPECT_EQ(full.reason, reason);
-    EXPECT_GT(full.retry_delay, milliseconds(0));
+  const std::vector<Case> cases = {
+      {"a text with the begin token",
+       serving::SubmitStatus::kPromptTooLong,
+       {"text", true, 64, 3},
+       false,
+       "text is 64 tokens with the begin token; allowed: at most 63, as this model's maximum "
+       "context length is 64 tokens, with a new token"},
+      {"tokens without new ones",
+       serving::SubmitStatus::kPromptTooLong,
+       {"tokens", false, 65, 0},
+       false,
+       "tokens is 65 tokens; allowed: at most 64, as this model's maximum context length is 64 "
+       "tokens"},
+      {"a sliding window",
+       serving::SubmitStatus::kPromptTooLong,
+       {"text", false, 64, 3},
+       true,
+       "text is 64 tokens; allowed: at most 63, as this model's maximum context length is 64 "
+       "tokens "
+       "(its sliding window), with a new token"},
+      {"a small cache",
+       serving::SubmitStatus::kNeverFits,
+       {"text", true, 33, 1},
+       false,
+       "text is 33 tokens with the begin token; allowed: at most 32, as this model's maximum "
+       "context length is 32 tokens (its key/value cache)"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ModelInfo model = SmallModelInfo();
+    model.window_is_context = c.window_is_context;
+    EXPECT_EQ(Rejection(c.status, c.size, model).Message(), c.message);
+  }
+}
+
+TEST(RejectionTest, HasACodeAndAReason) {
+  struct Case {
+    serving::SubmitStatus status;
+    ErrorCode code;
+    std::string reason;
+    bool has_retry_delay;
+  };
+  const std::vector<Case> cases = {
+      {serving::SubmitStatus::kNeverFits, ErrorCode::kInvalidArgument, "CONTEXT_LENGTH_EXCEEDED",
+       false},
+      {serving::SubmitStatus::kStopping, ErrorCode::kUnavailable, "DRAINING", false},
+      {serving::SubmitStatus::kQueueFull, ErrorCode::kResourceExhausted, "QUEUE_FULL", true},
+      {serving::SubmitStatus::kQueueTimeout, ErrorCode::kResourceExhausted, "QUEUE_TIMEOUT", true},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.reason);
+    const Error error = Rejection(c.status, {"text", true, 33, 1}, SmallModelInfo());
+    EXPECT_EQ(error.code, c.code);
+    EXPECT_EQ(error.reason, c.reason);
+    EXPECT_EQ(error.retry_delay > milliseconds(0), c.has_retry_delay);
   }
 }
 
 TEST(ValidatePageSizeTest, MoreThanTheMostIsTheMost) {
-  EXPECT_EQ(ValidatePageSize(0).value(), 100u);
-  EXPECT_EQ(ValidatePageSize(1).value(), 1u);
-  EXPECT_EQ(ValidatePageSize(1000).value(), 1000u);
-  EXPECT_EQ(ValidatePageSize(1001).value(), 1000u);
-  EXPECT_EQ(ValidatePageSize(std::numeric_limits<int32_t>::max()).value(), 1000u);
+  struct Case {
+    std::string name;
+    int32_t asked;
+    size_t size;
+  };
+  const std::vector<Case> cases = {
+      {"the default", 0, 100},
+      {"the least", 1, 1},
+      {"the most", 1000, 1000},
+      {"more than the most", 1001, 1000},
+      {"the largest number", std::numeric_limits<int32_t>::max(), 1000},
+  };
+  for (const Case& c : cases) EXPECT_EQ(ValidatePageSize(c.asked).value(), c.size) << c.name;
   EXPECT_THAT(Refusal(ValidatePageSize(-1)), HasSubstr("page_size is -1"));
 }
 
 TEST(ValidateIntervalTest, FromFiftyMillisecondsToAnHour) {
-  EXPECT_EQ(ValidateInterval(std::nullopt).value(), milliseconds(1000));
-  EXPECT_EQ(ValidateInterval({{0, 50'000'000}}).value(), milliseconds(50));
-  EXPECT_EQ(ValidateInterval({{1, 999'999'999}}).value(), milliseconds(1999));
-  EXPECT_EQ(ValidateInterval({{3600, 0}}).value(), milliseconds(3'600'000));
+  struct Case {
+    std::string name;
+    std::optional<IntervalFields> asked;
+    milliseconds interval;
+  };
+  const std::vector<Case> cases = {
+      {"the default", std::nullopt, milliseconds(1000)},
+      {"the least", {{0, 50'000'000}}, milliseconds(50)},
+      {"rounded down", {{1, 999'999'999}}, milliseconds(1999)},
+      {"the most", {{3600, 0}}, milliseconds(3'600'000)},
+  };
+  for (const Case& c : cases) EXPECT_EQ(ValidateInterval(c.asked).value(), c.interval) << c.name;
+}
+
+TEST(ValidateIntervalTest, RefusesOthers) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-  for (const IntervalFields& interval :
-       std::vector<IntervalFields>{{0, 0},
-                                   {0, 49'999'999},
-                                   {-1, 0},
-                                   {3600, 1},
-                                   {3601, 0},
-                                   {kMax, 0},
-                                   {kMin, 0},
-                                   {0, std::numeric_limits<int32_t>::min()},
-                                   {0, 1'000'000'000},
-                                   {1, -1'000'000'000}}) {
-    EXPECT_EQ(Refusal(ValidateInterval(interval)),
-              "interval is " + std::to_string(interval.seconds) + " s and " +
-                  std::to_string(interval.nanos) + " ns; allowed: 50 to 3600000 ms");
+  struct Case {
+    std::string name;
+    IntervalFields asked;
+  };
+  const std::vector<Case> cases = {
+      {"zero", {0, 0}},
+      {"a nanosecond too short", {0, 49'999'999}},
+      {"negative", {-1, 0}},
+      {"a nanosecond too long", {3600, 1}},
+      {"a second too long", {3601, 0}},
+      {"the largest number", {kMax, 0}},
+      {"the least number", {kMin, 0}},
+      {"the least nanoseconds", {0, std::numeric_limits<int32_t>::min()}},
+      {"a second of nanoseconds", {0, 1'000'000'000}},
+      {"negative nanoseconds", {1, -1'000'000'000}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    EXPECT_EQ(Refusal(ValidateInterval(c.asked)), "interval is " + std::to_string(c.asked.seconds) +
+                                                      " s and " + std::to_string(c.asked.nanos) +
+                                                      " ns; allowed: 50 to 3600000 ms");
   }
 }
 

@@ -8,7 +8,7 @@
 namespace triptych::server::page_tokens_test {
 namespace {
 
-TEST(PageTokensTest, AreGoodForTheirQueryAlone) {
+TEST(PageTokensTest, AreValidOnlyForTheirQuery) {
   const PageTokens tokens;
   for (const uint64_t position :
        {uint64_t{1}, uint64_t{1000}, std::numeric_limits<uint64_t>::max()}) {

@@ -64,7 +64,7 @@ TEST_F(StatsCollectorTest, OneSnapshotAStepForAllWhoAsk) {
   EXPECT_THAT(engines_.tasks, IsEmpty()) << "nobody asks";
 }
 
-TEST_F(StatsCollectorTest, BlockMapsAreNotMadeAnewBeforeTheirTime) {
+TEST_F(StatsCollectorTest, BlockMapsAreNotMadeAgainTooSoon) {
   std::vector<std::string> answers;
   const auto ask = [&] {
     desk_.Ask(/*block_maps=*/true, [&](const std::vector<ModelStats>& stats) {
