@@ -68,6 +68,8 @@ double BatchGradients::Worker::Accumulate(const Window& window, int64_t tokens,
 void BatchGradients::Worker::Collect(std::vector<Parameter>& parameters) {
   for (Parameter& p : parameters) {
     at::Tensor& gradient = weights_.at(p.name).mutable_grad();
+    // Absent for an expert without tokens, and for a router's correction bias, which only chooses.
+    if (!gradient.defined()) gradient = at::zeros_like(p.value);
     p.gradient = p.gradient.defined() ? p.gradient + gradient : gradient;
     gradient = at::Tensor();
   }

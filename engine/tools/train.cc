@@ -36,7 +36,7 @@ namespace {
 // Embeddings: N(0, 0.02^2). Position embeddings of an even width: sinusoids of the same energy, so
 // that neighbouring positions start out similar. Norms: 1. Biases: 0.
 at::Tensor InitialValue(const TensorSpec& spec, int64_t layers) {
-  if (spec.name.ends_with(".bias")) return at::zeros(spec.shape);
+  if (spec.name.ends_with("bias")) return at::zeros(spec.shape);
   if (spec.shape.size() == 1) return at::ones(spec.shape);
   if (spec.name == kPositionsName && spec.shape[1] % 2 == 0) {
     return (SinusoidalPositions(spec.shape[0], spec.shape[1]) * (0.02 * std::numbers::sqrt2))

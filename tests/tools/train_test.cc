@@ -137,6 +137,30 @@ TEST_F(TrainTest, LearnsAndLeavesACheckpointAndNothingElse) {
 }
 
 // The config and the card agree with the run and with a second measurement.
+// A step may give an expert no token. The correction bias has no gradient and stays.
+TEST_F(TrainTest, TrainsExpertsAndTheirRouter) {
+  ModelConfig config = SmallExpertsModel(AttentionKind::kGqa);
+  config.max_position_embeddings = 32;
+  config.experts.n_routed_experts = 24;
+  config.experts.topk_method = TopkMethod::kNoauxTc;
+  const Weights before = RandomWeights(config, 1);
+  SaveCheckpoint(dir_.path() / "before", config, before);
+  TrainOptions options = Options("out");
+  options.config.clear();
+  options.from = dir_.path() / "before";
+  options.batch_size = 1;
+  Train(options);
+  const Checkpoint after = LoadCheckpoint(options.output, TensorFormat::kFloat32);
+  const Corpus corpus = TestCorpus(text_, 0.1);
+  const Checkpoint source{.config = config, .weights = Cast(before, at::kFloat)};
+  EXPECT_LT(HeldOutLoss(after, corpus), HeldOutLoss(source, corpus));
+  const auto stays = [&](const std::string& name) {
+    return at::equal(after.weights.at(name), before.at(name).to(at::kFloat));
+  };
+  EXPECT_TRUE(stays(RouterBiasName(0)));
+  EXPECT_FALSE(stays(RouterName(0)));
+}
+
 TEST_F(TrainTest, RecordsTheTextAndTheLoss) {
   TrainOptions options = Options("out");
   options.held_out = 0.25;
