@@ -23,8 +23,8 @@ struct Router {
   float scale = 1;  // of the weights
 };
 
-// Chooses the experts of each row. The lower index wins among equal scores. A row's result depends on
-// that row only. Logits that are not finite give valid experts, and weights of any value.
+// Chooses the experts of each row. The lower index wins among equal scores. A row's result depends
+// on that row only. Logits that are not finite give valid experts, and weights of any value.
 //   logits: [rows, E]
 //   experts: [rows, K], ascending   weights: [rows, K]
 void ChooseExperts(const Router& router, const float* logits, int64_t rows, int32_t* experts,

@@ -72,7 +72,8 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     std::filesystem::remove_all(model);
     SaveCheckpoint(model, named.config, RandomWeights(named.config, 1));
     const auto loss = [&](WeightFormat dtype, CacheFormat cache) {
-      return PrintedLoss({.model = model, .text = file_, .weights = {.layers = dtype}, .cache = cache});
+      return PrintedLoss(
+          {.model = model, .text = file_, .weights = {.layers = dtype}, .cache = cache});
     };
     const std::shared_ptr<const Tokenizer> tokenizer = checkpoint::LoadTokenizer(model);
     const Corpus corpus(file_, *tokenizer, {}, named.config, model.string());
