@@ -302,6 +302,9 @@ TEST_P(DecoderTest, BFloat16IsNearFloat64) {
 
 // Only the cache rounds here, once per element.
 TEST_P(DecoderTest, RoundedCacheUnderFloat32Weights) {
+  if (config().experts.n_routed_experts > 0) {
+    GTEST_SKIP() << "rounding may change the choice of an expert, which no tolerance covers";
+  }
   // Rounded to 2^-9 of a number, and to 1/254 of the largest of its group.
   for (const auto& [format, most] :
        {std::pair{CacheFormat::kBFloat16, 0.01}, {CacheFormat::kInt8, 0.03}}) {

@@ -235,7 +235,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
        "groups of model a: \"2\" is a second value; allowed: one value"},
       {"chat-template=Chatml",
        "chat-template of model a: \"Chatml\" is not a template: it is no file; allowed: a file of "
-       "Jinja, or one of chatml, llama2, llama3, mistral, plain, zephyr"},
+       "Jinja, own:NAME, or one of chatml, llama2, llama3, mistral, plain, zephyr"},
       {"chat-template=plain,chat-template=plain",
        "chat-template of model a: \"plain\" is a second value; allowed: one value"},
       {"context=1",
@@ -637,7 +637,8 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--kv-cache-dtype", "int8", "--device", "cuda"},
        "--device: cuda does not serve a cache in int8; allowed: cpu"},
       {{"--model", model, "--chat-template", "alpaca"},
-       "--chat-template: \"alpaca\" is not a template: it is no file; allowed: a file of Jinja, or "
+       "--chat-template: \"alpaca\" is not a template: it is no file; allowed: a file of Jinja, "
+       "own:NAME, or "
        "one of chatml, llama2, llama3, mistral, plain, zephyr"},
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},

@@ -39,6 +39,7 @@ serving::Delta ColdRun::Next() {
   if (request_.logprobs)
     delta.logprobs = serving::Logprobs(logits, delta.token, *request_.logprobs);
   tokens_.push_back(delta.token);
+  stops_.SetActive(generated() > request_.min_new_tokens);
   delta.text = stops_.Push(utf8_.Push(TextOf(delta.token)));
 
   const bool stops = std::find(ends.begin(), ends.end(), delta.token) != ends.end();

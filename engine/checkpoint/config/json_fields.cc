@@ -117,7 +117,7 @@ Json JsonFields::List(const std::string& field) {
 void JsonFields::Only(const std::string& field, const Json& value) {
   if (!Has(field)) return;
   const Json given = Take(field, nullptr);
-  if (given != value) RefuseValue(field, given, "supported: " + value.dump());
+  if (given != value) RefuseValue(field, given, "supported: " + ShownJson(value));
 }
 
 void JsonFields::DropNulls() {
