@@ -345,7 +345,7 @@ TEST_P(PackedLinearTest, RoutedRows) {
 // A layer that is packed group by group is the layer that is packed at once.
 TEST_P(PackedLinearTest, GroupsPackedOneByOne) {
   const PackedLinear::Shape shape{3, 37, 65};
-  const auto [groups, outputs, inputs] = shape;
+  const int64_t groups = shape.groups, outputs = shape.outputs, inputs = shape.inputs;
   std::mt19937_64 generator(4);
   std::normal_distribution<float> normal;
   std::vector<float> weight(groups * outputs * inputs), bias(groups * outputs), x(groups * inputs);
