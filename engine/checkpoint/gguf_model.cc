@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -157,7 +159,10 @@ std::optional<WeightFormats> NearestFormats(const GgufFile& file) {
   for (const std::string& name : file.TensorNames()) {
     const StoredTensor& stored = *file.Find(name);
     const WeightFormat format = NearestFormat(stored.dtype);
-    if (name.find("_exps.") != name.npos) experts[format] += static_cast<int64_t>(stored.bytes);
+    if (name.find("_exps.") != name.npos) {
+      experts[format] += std::accumulate(stored.shape.begin(), stored.shape.end(), int64_t{1},
+                                         std::multiplies<>());
+    }
     if (stored.shape.size() != 2) continue;
     if (name.starts_with("blk.")) weights[format] += stored.shape[0] * stored.shape[1];
     if (name == kEmbedding || name == kOutput) {
@@ -370,6 +375,11 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
   std::map<std::string, TensorOrigin> origins;
   const int64_t query_rows = config.num_attention_heads * config.head_dim;
   const int64_t key_rows = config.num_key_value_heads * config.head_dim;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.HasExperts(layer)) continue;
+    AddGgufExperts(*file, config, "blk." + std::to_string(layer) + ".", LayerPrefix(layer),
+                   origins);
+  }
   for (const std::string part : {".weight", ".bias"}) {
     for (const auto& [here, there] : kNames) origins[there + part] = {.tensor = here + part};
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -378,7 +388,6 @@ std::unique_ptr<const TensorSource> MapGgufTensors(std::shared_ptr<const GgufFil
       for (const auto& [here, there] : kLayerNames) {
         origins[to + there + part] = {.tensor = from + here + part};
       }
-      if (config.HasExperts(layer)) AddGgufExperts(*file, config, from, to, origins);
       const std::string fused = from + kFused + part;
       if (file->Find(fused) == nullptr) continue;
       int64_t first = 0;

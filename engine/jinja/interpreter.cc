@@ -213,7 +213,7 @@ void Interpreter::Assign(const Target& target, const Value& value, const ScopePt
     return;
   }
   if (target.attribute.empty()) return scope->Set(target.name, value);
-  const Value* const object = scope->Find(target.name);
+  const Value* const object = scope->Find(heap_, target.name);
   auto* const space = object == nullptr ? nullptr : object->object<Namespace>();
   if (space == nullptr)
     throw Failure("cannot assign to an attribute of '" + target.name + "'; allowed: namespaces");
@@ -346,7 +346,7 @@ Value Interpreter::Evaluate(const Expression& expression, const ScopePtr& scope)
 }
 
 Value Interpreter::EvaluateName(const Expression& expression, const ScopePtr& scope) {
-  if (const Value* const value = scope->Find(expression.name)) return *value;
+  if (const Value* const value = scope->Find(heap_, expression.name)) return *value;
   const auto found = globals_.find(expression.name);
   if (found != globals_.end()) return found->second;
   return Value::Missing(heap_, "'" + expression.name + "' is undefined");

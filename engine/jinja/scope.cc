@@ -1,5 +1,6 @@
 #include "engine/jinja/scope.h"
 
+#include <bit>
 #include <limits>
 
 #include "engine/jinja/operators.h"
@@ -23,8 +24,9 @@ Value MakeFunction(Heap& heap, std::function<Value(Heap&, const Arguments&)> bod
 
 }  // namespace
 
-const Value* Scope::Find(std::string_view name) const {
+const Value* Scope::Find(Heap& heap, std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
+    heap.Work(name.size() * std::bit_width(scope->variables_.size()));
     const auto found = scope->variables_.find(name);
     if (found != scope->variables_.end()) return &found->second;
   }

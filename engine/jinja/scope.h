@@ -24,7 +24,7 @@ class Scope {
       : parent_(std::move(parent)), charge_(heap, kScopeBytes) {}
 
   // In this scope and its parents; null if there is none.
-  const Value* Find(std::string_view name) const;
+  const Value* Find(Heap& heap, std::string_view name) const;
   void Set(std::string_view name, Value value);
   void Clear() { variables_.clear(); }
 

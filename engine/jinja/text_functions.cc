@@ -61,8 +61,12 @@ Iterator LinearSearch(Heap& heap, Iterator text, Iterator text_end, Iterator par
     if (++scanned % 1024 == 0) heap.Scan(1024);
     while (length > 0 && *text != at(length)) length = border[length - 1];
     if (*text == at(length)) ++length;
-    if (length == size) return text - static_cast<std::ptrdiff_t>(size - 1);
+    if (length == size) {
+      heap.Scan(scanned % 1024);
+      return text - static_cast<std::ptrdiff_t>(size - 1);
+    }
   }
+  heap.Scan(scanned % 1024);
   return text_end;
 }
 

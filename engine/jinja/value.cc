@@ -174,8 +174,11 @@ List::List(Heap& heap, Kind list_kind, std::vector<Value> values)
 
 Dict::Dict(Heap* heap, std::vector<Entry> entries_in) {
   entries.reserve(entries_in.size());
+  size_t key_bytes = 0;
   for (Entry& entry : entries_in) {
     std::string key = KeyText(heap, entry.first);
+    key_bytes += key.size();
+    if (heap != nullptr) heap->Require(key_bytes);
     if (heap != nullptr) CountSearch(*heap, key, entries.size());
     const auto [found, added] = index_.emplace(std::move(key), entries.size());
     if (added) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "engine/backend/cpu/step_cost.h"
 #include "engine/base/asked_weight_formats.h"
@@ -57,7 +58,13 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   // Reads every tensor, one part at a time, and so checks it.
   CheckpointReader reader(checkpoint::OpenCheckpoint(model), TensorFormat::kFloat32);
   const ModelConfig& config = reader.config();
-  for (const std::string& prefix : PartPrefixes(config)) reader.Take(prefix);
+  std::string taken;
+  for (const TensorSpec& spec : ExpectedTensors(config)) {
+    const std::optional<int64_t> layer = LayerOf(spec.name);
+    const bool attends = layer && spec.name.starts_with(AttentionPrefix(*layer));
+    const std::string part = attends ? AttentionPrefix(*layer) : spec.name;
+    if (part != std::exchange(taken, part)) reader.Take(part);
+  }
   const WeightFormats formats = StoredFormats(stored);
   const int64_t elements = ElementsPerPosition(config);
   std::string rows;

@@ -16,6 +16,7 @@
 #include "server/core/error.h"
 #include "server/core/log.h"
 #include "server/http/error_response.h"
+#include "server/http/ollama_answer.h"
 #include "server/http/request_target.h"
 
 namespace triptych::server {
@@ -244,7 +245,9 @@ std::optional<HttpResponse> Connection::CheckHead() {
                                         .path = target.path,
                                         .credentials = std::move(credentials)});
   if (auto* response = std::get_if<HttpResponse>(&admitted)) return std::move(*response);
-  if (auto response = CheckBody(head, reader_.has_body())) return response;
+  if (auto response = CheckBody(head, reader_.has_body())) {
+    return IsOllamas(target.path) ? InOllamaShape(*std::move(response)) : *std::move(response);
+  }
   request_ = {.path = std::move(target.path), .query = std::move(target.query)};
   admitted_.emplace(std::get<Routes::Admitted>(std::move(admitted)));
   return std::nullopt;
@@ -290,6 +293,7 @@ void Connection::RespondAndClose(HttpResponse response) {
   close_after_ = true;
   is_head_ = reader_.is_head();
   reader_.TakeBody();
+  if (IsOllamas(request_.path)) response = InOllamaShape(std::move(response));
   request_ = {};
   Respond(std::move(response));
 }

@@ -34,6 +34,8 @@ std::string UtcTime(int64_t unix_seconds) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
+bool IsOllamas(std::string_view path) { return path.starts_with("/api/"); }
+
 HttpResponse InOllamaShape(HttpResponse error) {
   const JsonOutput body = JsonOutput::parse(error.body);
   error.body = ToText(ErrorLine(body.at("error").at("message").get<std::string>()));

@@ -19,6 +19,8 @@ namespace triptych::server {
 // The time as in RFC 3339, in UTC.
 std::string UtcTime(int64_t unix_seconds);
 
+// Whether a path is of Ollama's API, whose errors have a shape of their own.
+bool IsOllamas(std::string_view path);
 // An error response with Ollama's body: {"error": MESSAGE}. REQUIRES: an error of error_response.h.
 HttpResponse InOllamaShape(HttpResponse error);
 

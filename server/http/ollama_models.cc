@@ -1,7 +1,10 @@
 #include "server/http/ollama_models.h"
 
+#include <openssl/sha.h>
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 
+#include <array>
 #include <utility>
 
 #include "server/core/requests/context_length.h"
@@ -31,9 +34,18 @@ JsonOutput Details(const ModelInfo& model) {
           {"quantization_level", Name(model.weight_formats.layers)}};
 }
 
+// Ollama's programs shorten a digest that each model has. It is not of the weights.
+std::string Digest(const ModelInfo& model) {
+  const std::string text = model.name + '\n' + model.config_json;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
 JsonOutput Listed(const ModelInfo& model) {
   return {{"name", model.name},
           {"model", model.name},
+          {"digest", Digest(model)},
           {"size", model.parameter_bytes},
           {"details", Details(model)}};
 }
@@ -78,7 +90,8 @@ std::string OllamaRunning(const ModelRegistry& models) {
                                   ? model.info.device_memory->weight_bytes + model.info.cache_bytes
                                   : 0;
     list.push_back(Listed(model));
-    list.back()["size"] = model.parameter_bytes + model.info.cache_bytes;
+    list.back()["size"] =
+        on_device > 0 ? on_device : model.parameter_bytes + model.info.cache_bytes;
     list.back()["size_vram"] = on_device;
     list.back()["expires_at"] = "9999-12-31T23:59:59Z";  // never
     list.back()["context_length"] = MostPositions(model);

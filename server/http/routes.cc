@@ -37,9 +37,6 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
-// Ollama's API has errors of its own shape.
-bool IsOllamas(std::string_view path) { return path.starts_with("/api/"); }
-
 // The reply of `handle` to the request's body, a JSON object.
 template <typename Handle>
 HttpReply WithBody(const HttpRequest& request, const Handle& handle) {

@@ -13,7 +13,7 @@
 
 namespace triptych {
 
-// Throws LoadError unless the backend's kernels compute every norm and MLP of the config.
+// Throws LoadError unless the backend's kernels compute every layer of the config.
 void CheckCudaConfig(const ModelConfig& config);
 
 // Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/config/latent_families.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -109,14 +110,14 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published) {
   TensorMap map{.origins = {}, .left_out = TensorsBeside(config)};
   // Layers beyond the last predict further tokens; each of them has a tensor eh_proj.
-  const std::vector<std::string> names = published.TensorNames();
-  int64_t layer = config.num_hidden_layers;
-  for (; published.Find(LayerPrefix(layer) + "eh_proj.weight") != nullptr; ++layer) {
-    for (const std::string& name : names) {
-      if (name.starts_with(LayerPrefix(layer))) map.left_out.push_back(name);
-    }
+  const int64_t first = config.num_hidden_layers;
+  int64_t end = first;
+  while (published.Find(LayerPrefix(end) + "eh_proj.weight") != nullptr) ++end;
+  for (const std::string& name : published.TensorNames()) {
+    const std::optional<int64_t> layer = LayerOf(name);
+    if (layer && *layer >= first && *layer < end) map.left_out.push_back(name);
   }
-  if (const int64_t further = layer - config.num_hidden_layers; further > 0) {
+  if (const int64_t further = end - first; further > 0) {
     map.notes.push_back(std::to_string(further) + " layers from " +
                         LayerPrefix(config.num_hidden_layers) +
                         "* on predict further tokens and are not used");

@@ -63,6 +63,10 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
       text += ", which is exact";
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
+    if (mla.max_position_embeddings < config.max_position_embeddings) {
+      text += "mla: a conversion serves at most " + FormatCount(mla.max_position_embeddings) +
+              " positions, those of the window; its figures are those of longer sequences\n";
+    }
   } else if (mla.qk_rope_head_dim > 0) {
     text += "mha, gqa: rotated as a whole, without mla's decoupled keys of width " +
             std::to_string(mla.qk_rope_head_dim) + "\n";
@@ -294,13 +298,15 @@ WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& optio
 }  // namespace
 
 void Plan(const PlanOptions& options) {
-  const ModelConfig config = checkpoint::ReadConfig(options.model);
+  ModelConfig config = checkpoint::ReadConfig(options.model);
   const int64_t context = options.context.value_or(config.max_position_embeddings);
   if (context < 1 || context > config.max_position_embeddings) {
     throw std::invalid_argument("--context: " + std::to_string(context) + "; allowed: 1 to the " +
                                 std::to_string(config.max_position_embeddings) +
                                 " positions of the model");
   }
+  // As the server with --max-model-len: a window that is no shorter has no effect.
+  if (config.HasWindows()) config.max_position_embeddings = context;
   // Measuring takes seconds: check everything else first.
   std::optional<Machine> machine;
   std::optional<Gpu> gpu;
