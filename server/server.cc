@@ -221,7 +221,8 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     for (const auto& [name, text] : own.texts) own_names.push_back(name);
     origins.warnings.insert(origins.warnings.end(), own.warnings.begin(), own.warnings.end());
     entries.push_back(
-        {.model = {loaded, checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)},
+        {.model = {static_cast<const serving::ServedModel&>(loaded),
+                   checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)},
          .engine = std::move(loaded.engine)});
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {

@@ -324,6 +324,7 @@ void Plan(const PlanOptions& options) {
   const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtypes.layers));
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
   std::vector<KindPlan> plans;
+  plans.reserve(kinds.size());
   for (const ModelConfig& kind : kinds) {
     plans.push_back(PlanKind(kind, dtypes, cache, memory, context, device));
   }
