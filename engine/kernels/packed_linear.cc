@@ -39,6 +39,25 @@ ProductKernel KernelFor(WeightFormat format) {
   __builtin_unreachable();
 }
 
+// Prepares a row's inputs, or copies them if the kernel reads them unchanged.
+void PrepareRow(const ProductKernel& kernel, const float* x, int64_t inputs, std::byte* to) {
+  if (kernel.prepare) {
+    kernel.prepare(x, inputs, to);
+  } else {
+    std::memcpy(to, x, inputs * kWordBytes);
+  }
+}
+
+// Runs all tasks on this thread if a TaskCount `wanted` only one.
+template <typename Task>
+void RunTasks(int64_t wanted, int64_t tasks, ThreadPool& pool, const Task& task) {
+  if (wanted == 1) {
+    for (int64_t i = 0; i < tasks; ++i) task(i);
+  } else {
+    pool.Run(tasks, task);
+  }
+}
+
 // Division of a product into tasks: each has a part of a group's panels and a part of the rows.
 struct Cut {
   Cut(int64_t wanted, int64_t groups, int64_t panels_in, int64_t rows_in)
@@ -121,6 +140,10 @@ int64_t PackedLinear::units() const { return CeilDiv(shape_.inputs, Packed(forma
 
 int64_t PackedLinear::panel_bytes() const { return units() * Packed(format_).panel_bytes(); }
 
+const float* PackedLinear::biases() const {
+  return reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels() * panel_bytes());
+}
+
 void PackedLinear::Apply(const float* x, int64_t rows, float* y, KernelContext& context) const {
   Apply(x, {shape_.groups * shape_.inputs, shape_.inputs}, rows, y,
         {shape_.groups * shape_.outputs, shape_.outputs}, context);
@@ -155,13 +178,8 @@ void PackedLinear::ApplyGroups(const Groups& groups, const float* x, const Strid
   auto* const copy = context.workspace.Take<std::byte>(rows * strides.row * kWordBytes);
   context.pool.ForEach(rows, rows * groups.count * inputs, [&](int64_t row) {
     for (int64_t group = 0; group < groups.count; ++group) {
-      const float* from = x + row * x_strides.row + group * x_strides.group;
-      std::byte* to = copy + (row * strides.row + group * strides.group) * kWordBytes;
-      if (kernel.prepare) {
-        kernel.prepare(from, inputs, to);
-      } else {
-        std::memcpy(to, from, inputs * kWordBytes);
-      }
+      PrepareRow(kernel, x + row * x_strides.row + group * x_strides.group, inputs,
+                 copy + (row * strides.row + group * strides.group) * kWordBytes);
     }
   });
   Multiply(groups, copy, strides, rows, y, y_strides, context);
@@ -171,43 +189,45 @@ void PackedLinear::Multiply(const Groups& groups, const std::byte* x, const Stri
                             int64_t rows, float* y, const Strides& y_strides,
                             KernelContext& context) const {
   const ProductKernel kernel = KernelFor(format_);
-  const int64_t panels = this->panels(), panel_bytes = this->panel_bytes();
-  const auto* const bias =
-      reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels * panel_bytes);
-  const bool prefetch =
-      groups.count * panels * panel_bytes >= (rows == 1 ? kPrefetchBytesForOneRow : kPrefetchBytes);
+  const int64_t panels = this->panels();
+  const bool prefetch = groups.count * panels * panel_bytes() >=
+                        (rows == 1 ? kPrefetchBytesForOneRow : kPrefetchBytes);
   const int64_t wanted =
       context.pool.TaskCount(rows * groups.count * panels * kPanel * shape_.inputs);
   const Cut cut(wanted, groups.count, panels, rows);
   const auto run = [&](int64_t task) {
     const int64_t group = cut.group(task), row = cut.first_row(task);
-    const int64_t panel = cut.first_panel(task);
-    const int64_t packed_panel = (groups.first + group) * panels + panel;
-    const int64_t outputs = std::min(shape_.outputs, cut.panel_end(task) * kPanel) - panel * kPanel;
-    kernel.multiply({.x = x + (row * x_strides.row + group * x_strides.group) * kWordBytes,
-                     .weights = packed_.data() + packed_panel * panel_bytes,
-                     .bias = bias + packed_panel * kPanel,
-                     .y = y + row * y_strides.row + group * y_strides.group + panel * kPanel,
-                     .x_stride = x_strides.row,
-                     .y_stride = y_strides.row,
-                     .rows = cut.row_end(task) - row,
-                     .units = units(),
-                     .outputs = outputs,
-                     .prefetch = prefetch});
+    MultiplyPanels(kernel, groups.first + group, cut.first_panel(task), cut.panel_end(task),
+                   {.x = x + (row * x_strides.row + group * x_strides.group) * kWordBytes,
+                    .y = y + row * y_strides.row + group * y_strides.group,
+                    .x_stride = x_strides.row,
+                    .y_stride = y_strides.row,
+                    .rows = cut.row_end(task) - row,
+                    .prefetch = prefetch});
   };
-  const int64_t tasks = groups.count * cut.panel_parts * cut.row_parts;
-  if (wanted == 1) {
-    for (int64_t task = 0; task < tasks; ++task) run(task);
-  } else {
-    context.pool.Run(tasks, run);
-  }
+  RunTasks(wanted, groups.count * cut.panel_parts * cut.row_parts, context.pool, run);
+}
+
+void PackedLinear::MultiplyPanels(const ProductKernel& kernel, int64_t group, int64_t first,
+                                  int64_t end, const GroupRows& rows) const {
+  const int64_t packed_panel = group * panels() + first;
+  kernel.multiply({.x = rows.x,
+                   .weights = packed_.data() + packed_panel * panel_bytes(),
+                   .bias = biases() + packed_panel * kPanel,
+                   .y = rows.y + first * kPanel,
+                   .x_stride = rows.x_stride,
+                   .y_stride = rows.y_stride,
+                   .rows = rows.rows,
+                   .units = units(),
+                   .outputs = std::min(shape_.outputs, end * kPanel) - first * kPanel,
+                   .prefetch = rows.prefetch});
 }
 
 void PackedLinear::ApplyRouted(std::span<const RoutedRows> parts, const int64_t* from,
                                const float* x, float* y, KernelContext& context) const {
   if (parts.empty()) return;
   const ProductKernel kernel = KernelFor(format_);
-  const int64_t panels = this->panels(), panel_bytes = this->panel_bytes();
+  const int64_t panels = this->panels();
   const int64_t inputs = shape_.inputs, rows = parts.back().first + parts.back().rows;
   const int64_t words = units() * kernel.unit_words;
   // Rows a multiple of 4 KiB apart would all map to the same few cache sets.
@@ -215,19 +235,11 @@ void PackedLinear::ApplyRouted(std::span<const RoutedRows> parts, const int64_t*
   const Workspace::Scope scope(context.workspace);
   auto* const prepared = context.workspace.Take<std::byte>(rows * stride * kWordBytes);
   context.pool.ForEach(rows, rows * inputs, [&](int64_t row) {
-    const float* const source = x + from[row] * inputs;
-    std::byte* const to = prepared + row * stride * kWordBytes;
-    if (kernel.prepare) {
-      kernel.prepare(source, inputs, to);
-    } else {
-      std::memcpy(to, source, inputs * kWordBytes);
-    }
+    PrepareRow(kernel, x + from[row] * inputs, inputs, prepared + row * stride * kWordBytes);
   });
 
-  const auto* const bias =
-      reinterpret_cast<const float*>(packed_.data() + shape_.groups * panels * panel_bytes);
   const int64_t wanted = context.pool.TaskCount(rows * panels * kPanel * inputs);
-  const bool prefetch = std::ssize(parts) * panels * panel_bytes >= kPrefetchBytes;
+  const bool prefetch = std::ssize(parts) * panels * panel_bytes() >= kPrefetchBytes;
   // A part costs its weights' bytes and its rows' products.
   const auto cost = [](const RoutedRows& part) { return kRowsOfBytes + part.rows; };
   int64_t all = 0;
@@ -244,25 +256,16 @@ void PackedLinear::ApplyRouted(std::span<const RoutedRows> parts, const int64_t*
     const int64_t p = std::upper_bound(cuts, cuts + parts.size(), task) - cuts - 1;
     const RoutedRows& part = parts[p];
     const Cut cut(cuts[p + 1] - cuts[p], /*groups=*/1, panels, /*rows=*/1);
-    const int64_t piece = task - cuts[p], panel = cut.first_panel(piece);
-    const int64_t packed_panel = part.group * panels + panel;
-    kernel.multiply(
-        {.x = prepared + part.first * stride * kWordBytes,
-         .weights = packed_.data() + packed_panel * panel_bytes,
-         .bias = bias + packed_panel * kPanel,
-         .y = y + part.first * shape_.outputs + panel * kPanel,
-         .x_stride = stride,
-         .y_stride = shape_.outputs,
-         .rows = part.rows,
-         .units = units(),
-         .outputs = std::min(shape_.outputs, cut.panel_end(piece) * kPanel) - panel * kPanel,
-         .prefetch = prefetch});
+    const int64_t piece = task - cuts[p];
+    MultiplyPanels(kernel, part.group, cut.first_panel(piece), cut.panel_end(piece),
+                   {.x = prepared + part.first * stride * kWordBytes,
+                    .y = y + part.first * shape_.outputs,
+                    .x_stride = stride,
+                    .y_stride = shape_.outputs,
+                    .rows = part.rows,
+                    .prefetch = prefetch});
   };
-  if (wanted == 1) {
-    for (int64_t task = 0; task < tasks; ++task) run(task);
-  } else {
-    context.pool.Run(tasks, run);
-  }
+  RunTasks(wanted, tasks, context.pool, run);
 }
 
 void PackedLinear::CopyWeights(const int64_t* outputs, int64_t rows, float* y,

@@ -13,6 +13,8 @@
 
 namespace triptych::kernels {
 
+struct ProductKernel;
+
 // y = W x + b in `groups` independent blocks: outputs of group g read inputs of group g only. One
 // group is a linear layer; one group per head is a product per head.
 //
@@ -110,9 +112,23 @@ class PackedLinear {
   void Multiply(const Groups& groups, const std::byte* x, const Strides& x_strides, int64_t rows,
                 float* y, const Strides& y_strides, KernelContext& context) const;
 
+  // Prepared rows of one group, and where their outputs go.
+  struct GroupRows {
+    const std::byte* x;
+    float* y;
+    int64_t x_stride;  // in 32-bit words
+    int64_t y_stride;
+    int64_t rows;
+    bool prefetch;
+  };
+  // Multiplies rows by panels `first` to `end` - 1 of a group.
+  void MultiplyPanels(const ProductKernel& kernel, int64_t group, int64_t first, int64_t end,
+                      const GroupRows& rows) const;
+
   int64_t panels() const;  // of a group
   int64_t units() const;   // of a panel
   int64_t panel_bytes() const;
+  const float* biases() const;  // [groups][panels, 32]
 
   Shape shape_;
   WeightFormat format_ = WeightFormat::kFloat32;
