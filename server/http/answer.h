@@ -11,8 +11,6 @@
 #include "server/core/model_info.h"
 #include "server/core/requests/call.h"
 #include "server/core/requests/stream_buffer.h"
-#include "server/http/error_response.h"
-#include "server/http/exchange.h"
 
 namespace triptych::server {
 
@@ -48,8 +46,6 @@ class Answer {
   // from closing the stream.
   virtual std::string StreamType() const { return "text/event-stream"; }
   virtual std::string Filler() const { return ":\n\n"; }
-  // The response to a request that fails before its stream has begun.
-  virtual HttpResponse Refusal(const Error& error) const { return ErrorResponse(error); }
   // True if events also keep what BytesOf counts.
   virtual bool keeps_events() const { return false; }
 };

@@ -141,7 +141,7 @@ void CompletionCall::End(const CallEnd& end) {
   if (end.error) {
     const Error error = InCompletionTerms(*end.error, request_);
     if (!begun_) {
-      Respond(answer_->Refusal(error));
+      Respond(ErrorResponse(error));
     } else {
       exchange_->Write(answer_->ErrorEvents(error));
       exchange_->End(/*whole=*/false);

@@ -161,6 +161,7 @@ void Connection::Expect() {
   admitted_.reset();
   is_http_1_0_ = false;
   is_head_ = false;
+  is_ollama_ = false;
   origin_headers_.clear();
   Arm(Clock::now() + shared_.limits.max_idle);
 }
@@ -218,6 +219,7 @@ std::optional<HttpResponse> Connection::CheckHead() {
   Result<RequestTarget> parsed = ParseTarget(View(head.target()));
   if (!parsed.ok()) return ErrorResponse(parsed.error());
   RequestTarget& target = parsed.value();
+  is_ollama_ = IsOllamas(target.path);
   const bool names_host = !target.authority.empty() || head.count(http::field::host) > 0;
   const std::string_view host =
       target.authority.empty() ? View(head[http::field::host]) : target.authority;
@@ -245,9 +247,7 @@ std::optional<HttpResponse> Connection::CheckHead() {
                                         .path = target.path,
                                         .credentials = std::move(credentials)});
   if (auto* response = std::get_if<HttpResponse>(&admitted)) return std::move(*response);
-  if (auto response = CheckBody(head, reader_.has_body())) {
-    return IsOllamas(target.path) ? InOllamaShape(*std::move(response)) : *std::move(response);
-  }
+  if (auto response = CheckBody(head, reader_.has_body())) return response;
   request_ = {.path = std::move(target.path), .query = std::move(target.query)};
   admitted_.emplace(std::get<Routes::Admitted>(std::move(admitted)));
   return std::nullopt;
@@ -293,7 +293,6 @@ void Connection::RespondAndClose(HttpResponse response) {
   close_after_ = true;
   is_head_ = reader_.is_head();
   reader_.TakeBody();
-  if (IsOllamas(request_.path)) response = InOllamaShape(std::move(response));
   request_ = {};
   Respond(std::move(response));
 }
@@ -325,6 +324,7 @@ void Connection::Respond(HttpResponse response) {
               std::back_inserter(refusal.headers));  // such as the request id
     response = std::move(refusal);
   }
+  if (is_ollama_ && response.status >= 400) response = InOllamaShape(std::move(response));
   AddHead(response, "Content-Length: " + std::to_string(response.body.size()) + "\r\n");
   if (!is_head_) out_ += response.body;
   ended_ = true;

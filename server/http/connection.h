@@ -125,6 +125,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   HttpRequest request_;
   bool is_http_1_0_ = false;
   bool is_head_ = false;                     // HEAD: the response has no body
+  bool is_ollama_ = false;                   // errors have the shape of Ollama's
   std::string origin_headers_;               // CORS header lines of the response
   std::optional<ByteBudget::Share> memory_;  // of a response that is sent whole
 

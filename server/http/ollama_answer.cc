@@ -97,8 +97,4 @@ std::string OllamaAnswer::ErrorEvents(const Error& error) {
   return ToText(ErrorLine(error.Message())) + "\n";
 }
 
-HttpResponse OllamaAnswer::Refusal(const Error& error) const {
-  return InOllamaShape(ErrorResponse(error));
-}
-
 }  // namespace triptych::server

@@ -38,7 +38,6 @@ class OllamaAnswer : public Answer {
   std::string ErrorEvents(const Error& error) override;
   std::string StreamType() const override { return "application/x-ndjson"; }
   std::string Filler() const override { return " "; }  // before a line: blanks are no JSON
-  HttpResponse Refusal(const Error& error) const override;
 
  protected:
   OllamaAnswer(bool is_chat, const AnswerStart& start, const CompletionRequest& request);

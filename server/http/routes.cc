@@ -127,13 +127,6 @@ HttpResponse Routes::Options(std::string_view path) const {
 }
 
 std::variant<HttpResponse, Routes::Admitted> Routes::Admit(const Head& head) const {
-  std::variant<HttpResponse, Admitted> admitted = Check(head);
-  auto* const refused = std::get_if<HttpResponse>(&admitted);
-  if (refused != nullptr && IsOllamas(head.path)) *refused = InOllamaShape(std::move(*refused));
-  return admitted;
-}
-
-std::variant<HttpResponse, Routes::Admitted> Routes::Check(const Head& head) const {
   const Route* const found = Find(head.path);
   if (found == nullptr) return UnknownPath(head.path);
   const bool is_get = found->method == "GET";
@@ -162,30 +155,19 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
       [this, admitted](const HttpRequest& large, const std::optional<Error>& refused) {
-        return refused ? Refusal(admitted, *refused) : HandleNow(admitted, large);
+        return refused ? ErrorResponse(*refused) : HandleNow(admitted, large);
       },
       admitted.entry->core.requests.queue(), mailbox_, large_requests_);
 }
 
-HttpResponse Routes::Refusal(const Admitted& admitted, const Error& error) {
-  HttpResponse response = ErrorResponse(error);
-  return IsOllamas(admitted.route->path) ? InOllamaShape(std::move(response)) : response;
-}
-
 HttpReply Routes::HandleNow(const Admitted& admitted, const HttpRequest& request) const {
   const AuthorizedCall* const entry = admitted.entry ? &*admitted.entry : nullptr;
-  HttpReply reply;
   try {
-    reply = (this->*admitted.route->handle)(entry, request);
+    return (this->*admitted.route->handle)(entry, request);
   } catch (const std::exception& e) {  // such as std::bad_alloc
     LogError("HTTP: a request failed: {}", e.what());
-    reply = StatusResponse(500, "internal", "the request could not be handled");
+    return StatusResponse(500, "internal", "the request could not be handled");
   }
-  auto* const response = std::get_if<HttpResponse>(&reply);
-  if (response != nullptr && response->status >= 400 && IsOllamas(admitted.route->path)) {
-    *response = InOllamaShape(std::move(*response));
-  }
-  return reply;
 }
 
 HttpReply Routes::Page(const AuthorizedCall*, const HttpRequest&) const { return PageResponse(); }

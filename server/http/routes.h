@@ -84,9 +84,6 @@ class Routes {
   static const Route* Find(std::string_view path);
   static HttpResponse UnknownPath(std::string_view path);
 
-  std::variant<HttpResponse, Admitted> Check(const Head& head) const;
-  // The response to a request that a queue refuses.
-  static HttpResponse Refusal(const Admitted& admitted, const Error& error);
   // Calls the route's handler. Thread-safe, as are the functions below.
   HttpReply HandleNow(const Admitted& admitted, const HttpRequest& request) const;
 
