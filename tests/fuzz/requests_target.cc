@@ -91,7 +91,8 @@ void FuzzGenerate(std::string_view bytes) {
       server::Validate(server::FromProto(message), Model());
   if (!valid.ok()) return CheckError(valid.error());
   CheckRequest(valid.value().request);
-  Promise(valid.value().request.max_new_tokens >= 1, "a token is asked for");
+  const bool scores = message.echo() || message.has_prompt_logprobs();
+  Promise(scores || valid.value().request.max_new_tokens >= 1, "a token is asked for");
 }
 
 void FuzzScore(std::string_view bytes) {
