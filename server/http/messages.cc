@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/http/chat_messages.h"
+#include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 
 namespace triptych::server {
@@ -43,7 +44,8 @@ JsonOutput UsageOf(const serving::RequestUsage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_prompt_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_prompt_tokens},
-          {"output_tokens", usage.generated_tokens}};
+          {"output_tokens", usage.generated_tokens},
+          {"kv_cache", KvCacheUsageJson(usage.kv_cache)}};
 }
 
 }  // namespace

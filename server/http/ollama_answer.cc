@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 #include "server/http/unix_time.h"
 
@@ -74,6 +75,7 @@ JsonOutput OllamaAnswer::LastLine(const ReasoningSplitter::Parts& parts) const {
   line["prompt_eval_duration"] = usage.prefill_time.count();
   line["eval_count"] = usage.generated_tokens;
   line["eval_duration"] = usage.decode_time.count();
+  line["kv_cache"] = KvCacheUsageJson(usage.kv_cache);
   return line;
 }
 

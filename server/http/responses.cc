@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/http/chat_messages.h"
+#include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 
 namespace triptych::server {
@@ -154,7 +155,8 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
                        {"input_tokens_details", {{"cached_tokens", usage_.cached_prompt_tokens}}},
                        {"output_tokens", usage_.generated_tokens},
                        {"output_tokens_details", {{"reasoning_tokens", thought_tokens_}}},
-                       {"total_tokens", usage_.prompt_tokens + usage_.generated_tokens}};
+                       {"total_tokens", usage_.prompt_tokens + usage_.generated_tokens},
+                       {"kv_cache", KvCacheUsageJson(usage_.kv_cache)}};
   return response;
 }
 

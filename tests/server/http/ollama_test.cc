@@ -89,6 +89,9 @@ TEST_F(OllamaTest, AChatIsAStreamOfLinesUnlessItIsToldNot) {
         last.at("total_duration").get<int64_t>(),
         last.at("prompt_eval_duration").get<int64_t>() + last.at("eval_duration").get<int64_t>());
     EXPECT_EQ(last.at("load_duration"), 0);
+    const json& cache = last.at("kv_cache");
+    EXPECT_EQ(cache.at("used_bytes"),
+              cache.at("positions").get<int64_t>() * cache.at("bytes_per_position").get<int64_t>());
   }
 }
 

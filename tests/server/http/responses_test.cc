@@ -82,6 +82,8 @@ TEST_F(ResponsesTest, AResponseIsTheChatsReply) {
   EXPECT_EQ(item.at("content")[0].at("text"), chat.at("choices")[0].at("message").at("content"));
   EXPECT_EQ(response.at("usage").at("input_tokens"), chat.at("usage").at("prompt_tokens"));
   EXPECT_EQ(response.at("usage").at("output_tokens"), 8);
+  const json& cache = chat.at("usage").at("kv_cache");
+  EXPECT_EQ(response.at("usage").at("kv_cache").at("used_bytes"), cache.at("used_bytes"));
   // The same input as a list of items, as the client sends a conversation.
   json items = request;
   items.erase("instructions");
@@ -142,6 +144,8 @@ TEST_F(ResponsesTest, AMessageIsTheChatsReply) {
   const json& usage = message.at("usage");
   EXPECT_EQ(usage.at("input_tokens").get<int>() + usage.at("cache_read_input_tokens").get<int>(),
             chat.at("usage").at("prompt_tokens"));
+  EXPECT_EQ(usage.at("kv_cache").at("used_bytes"),
+            chat.at("usage").at("kv_cache").at("used_bytes"));
   json counted = request;
   counted.erase("max_tokens");
   EXPECT_EQ(client_.Post("/v1/messages/count_tokens", counted).json(),
@@ -157,6 +161,7 @@ TEST_F(ResponsesTest, AMessageIsTheChatsReply) {
     if (name == "message_delta") {
       EXPECT_EQ(data.at("delta").at("stop_reason"), "max_tokens");
       EXPECT_EQ(data.at("usage").at("output_tokens"), 8);
+      EXPECT_GT(data.at("usage").at("kv_cache").at("used_bytes"), 0);
     }
   }
   EXPECT_EQ(text, whole);
