@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -24,7 +25,9 @@
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/backend/cpu/pack_weights.h"
 #include "engine/backend/model_backend.h"
+#include "engine/base/asked_weight_formats.h"
 #include "engine/base/ceil_div.h"
+#include "engine/base/formats.h"
 #include "engine/base/version.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/open_checkpoint.h"
@@ -56,7 +59,8 @@ struct Options {
   std::map<std::string, Json> fields;  // fields of config.json that flags set
   std::string model;                   // a checkpoint; random weights if empty
   std::string save;
-  std::string dtype, kv_cache_dtype;
+  AskedWeightFormats weights;
+  std::optional<CacheFormat> cache_format;
   std::string instruction_set;  // the machine's best if empty
   bool random_cache = false;
   std::vector<int32_t> prompt_ids;
@@ -119,63 +123,61 @@ int64_t PositionsNeeded(const Options& options) {
                                           (options.random_cache ? 0 : FillSteps(options)));
 }
 
-// The served weight format: --dtype, or as stored.
-WeightFormat WeightFormatOf(const Options& options, TensorFormat stored) {
-  return options.dtype.empty() ? ToWeightFormat(stored) : Names<WeightFormat>().at(options.dtype);
-}
+// A model to measure. Its weights are read, or released, part by part.
+struct Source {
+  ModelConfig config;
+  WeightFormats formats;  // as measured
+  std::unique_ptr<WeightSource> weights;
+};
 
-Checkpoint RandomCheckpoint(const Options& options) {
+// Also saves the weights, if the options ask for it.
+Source RandomModel(const Options& options) {
+  const WeightFormats formats = options.weights.Over(WeightFormat::kFloat32);
   Json json = options.fields;
   json["max_position_embeddings"] = PositionsNeeded(options);
-  json["torch_dtype"] = Name(TensorsFor(WeightFormatOf(options, TensorFormat::kFloat32)));
-  Checkpoint checkpoint;
+  json["torch_dtype"] = Name(TensorsFor(formats));
+  ModelConfig config;
   try {
-    checkpoint.config = checkpoint::ParseModelConfig(json.dump(), "flags");
+    config = checkpoint::ParseModelConfig(json.dump(), "flags");
   } catch (const LoadError& e) {
     throw LoadError(InFlags(e.what()));
   }
-  checkpoint.weights = Cast(RandomWeights(checkpoint.config, options.seed),
-                            ToScalarType(checkpoint.config.torch_dtype));
-  return checkpoint;
+  Weights weights = Cast(RandomWeights(config, options.seed), ToScalarType(config.torch_dtype));
+  if (!options.save.empty()) SaveCheckpoint(options.save, config, weights);
+  return {std::move(config), formats, std::make_unique<WeightsInMemory>(std::move(weights))};
 }
 
-Checkpoint MakeCheckpoint(const Options& options) {
-  if (options.model.empty()) return RandomCheckpoint(options);
-  const TensorFormat stored = checkpoint::ReadConfig(options.model).torch_dtype;
-  const TensorFormat tensors = TensorsFor(WeightFormatOf(options, stored));
-  Checkpoint checkpoint = LoadCheckpoint(options.model, tensors);
-  checkpoint.config.torch_dtype = tensors;
-  if (PositionsNeeded(options) > checkpoint.config.max_position_embeddings) {
+// A checkpoint in the formats in which the server serves it.
+Source StoredModel(const Options& options) {
+  checkpoint::OpenedCheckpoint opened = checkpoint::OpenCheckpoint(options.model);
+  const WeightFormats formats = options.weights.Over(StoredFormats(opened.config));
+  auto reader = std::make_unique<CheckpointReader>(std::move(opened), TensorsFor(formats));
+  ModelConfig config = reader->config();
+  if (PositionsNeeded(options) > config.max_position_embeddings) {
     throw LoadError(options.model + ": " + kPositionsNeeded + " is " +
                     std::to_string(PositionsNeeded(options)) + "; allowed: at most " +
-                    std::to_string(checkpoint.config.max_position_embeddings));
+                    std::to_string(config.max_position_embeddings));
   }
-  return checkpoint;
-}
-
-CacheFormat CacheFormatOf(const Options& options, const ModelConfig& config) {
-  return options.kv_cache_dtype.empty()
-             ? DefaultCacheFormat(WeightFormatOf(options, config.torch_dtype))
-             : Names<CacheFormat>().at(options.kv_cache_dtype);
+  return {std::move(config), formats, std::move(reader)};
 }
 
 int64_t BlocksFor(int64_t positions) { return CeilDiv(positions, kBlockPositions); }
 
 // A model whose cache is large enough for the measurements.
-std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, Checkpoint checkpoint,
+std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, const Source& source,
+                                         CacheFormat cache_format,
                                          const std::shared_ptr<kernels::KernelContext>& context) {
-  const CacheFormat cache_format = CacheFormatOf(options, checkpoint.config);
+  ModelConfig config = source.config;
+  config.max_position_embeddings = PositionsNeeded(options);
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
-  const CacheGeometry geometry =
-      MakeCacheGeometry(checkpoint.config, cache_format, kBlockPositions);
+  const CacheGeometry geometry = MakeCacheGeometry(config, cache_format, kBlockPositions);
   const int64_t blocks = geometry.Groups().count() * std::max(options.batch * BlocksFor(positions),
                                                               BlocksFor(options.prompt + 1));
   cpu::CpuWeights weights =
-      cpu::PackWeights(checkpoint.config, std::move(checkpoint.weights),
-                       WeightFormatOf(options, checkpoint.config.torch_dtype), {}, context->pool);
+      cpu::PackWeights(config, *source.weights, source.formats, {}, context->pool);
   return std::make_unique<cpu::CpuModel>(
-      checkpoint.config, std::move(weights),
+      config, std::move(weights),
       BackendOptions{.kv_cache_bytes = blocks * geometry.BlockBytes(),
                      .block_positions = kBlockPositions,
                      .cache_format = cache_format},
@@ -199,11 +201,13 @@ struct Decoded {
 
 class Bench {
  public:
-  Bench(const Options& options, Checkpoint checkpoint)
+  Bench(const Options& options, const Source& source)
       : options_(options),
-        config_(checkpoint.config),
+        config_(source.config),
+        formats_(source.formats),
+        cache_format_(options.cache_format.value_or(DefaultCacheFormat(formats_.layers))),
         context_(std::make_shared<kernels::KernelContext>(static_cast<int>(options.threads))),
-        model_(MakeModel(options, std::move(checkpoint), context_)),
+        model_(MakeModel(options, source, cache_format_, context_)),
         generator_(options.seed) {}
 
   Json Run() {
@@ -227,13 +231,15 @@ class Bench {
 
  private:
   Json Model() const {
-    const WeightFormat dtype = WeightFormatOf(options_, config_.torch_dtype);
     return {{"config", Json::parse(checkpoint::ToJson(config_))},
-            {"dtype", Name(dtype)},
-            {"kv_cache_dtype", Name(CacheFormatOf(options_, config_))},
+            {"dtype", Name(formats_.layers)},
+            {"embedding_dtype", Name(formats_.embeddings)},
+            {"expert_dtype", Name(formats_.experts)},
+            {"kv_cache_dtype", Name(cache_format_)},
             {"threads", options_.threads},
             {"parameters", ParameterCount(config_)},
-            {"weight_bytes", ParameterBytes(config_, dtype)},
+            {"active_parameters", ActiveParameterCount(config_)},
+            {"weight_bytes", ParameterBytes(config_, formats_)},
             {"cache_bytes_per_position", model_->info().geometry.BytesPerPosition()}};
   }
 
@@ -364,6 +370,8 @@ class Bench {
 
   const Options& options_;
   const ModelConfig config_;
+  const WeightFormats formats_;
+  const CacheFormat cache_format_;
   const std::shared_ptr<kernels::KernelContext> context_;
   std::unique_ptr<cpu::CpuModel> model_;  // null once the engine has it
   std::unique_ptr<serving::Engine> engine_;
@@ -432,6 +440,7 @@ void AddModelFlags(CLI::App& app, Options& options) {
           {"gelu", {{"mlp", "gelu"}, {"hidden_act", "gelu"}}},
           {"gelu_exact", {{"mlp", "gelu"}, {"hidden_act", "gelu_exact"}}}},
          "silu");
+  shape->add_option("--save", options.save, "directory to write the model to, as a checkpoint");
   CLI::Option* model =
       app.add_option("--model", options.model,
                      "checkpoint to measure instead of random weights: a directory or a .gguf file")
@@ -439,12 +448,18 @@ void AddModelFlags(CLI::App& app, Options& options) {
   for (CLI::Option* flag : shape->get_options()) {
     if (flag != shape->get_help_ptr()) model->excludes(flag);
   }
-  app.add_option("--save", options.save, "directory to write the model to, as a checkpoint");
-  app.add_option("--dtype", options.dtype, "weight format [float32; the checkpoint's]")
-      ->check(CLI::IsMember(Names<WeightFormat>()));
-  app.add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                 "dtype of the cache [float32 for float32 weights, else bfloat16]")
-      ->check(CLI::IsMember(Names<CacheFormat>()));
+  const auto format = [&app](const std::string& flag, auto& asked, const std::string& help) {
+    using Format = typename std::decay_t<decltype(asked)>::value_type;
+    app.add_option_function<std::string>(
+           flag, [&asked](const std::string& name) { asked = Names<Format>().at(name); }, help)
+        ->check(CLI::IsMember(Names<Format>()));
+  };
+  format("--dtype", options.weights.layers, "weight format [float32; the checkpoint's]");
+  format("--embedding-dtype", options.weights.embeddings,
+         "format of the embedding and the output matrix [--dtype]");
+  format("--expert-dtype", options.weights.experts, "format of routed experts [--dtype]");
+  format("--kv-cache-dtype", options.cache_format,
+         "dtype of the cache [float32 for float32 weights, else bfloat16]");
 }
 
 void AddMeasurementFlags(CLI::App& app, Options& options) {
@@ -494,17 +509,18 @@ int Main(int argc, char** argv) {
           "--chunk is " + std::to_string(options.chunk) +
           "; a step needs a row for each sequence of --batch = " + std::to_string(options.batch));
     }
-    Checkpoint checkpoint = MakeCheckpoint(options);
+    const Source source = options.model.empty() ? RandomModel(options) : StoredModel(options);
+    if (options.weights.experts && source.config.experts.n_routed_experts == 0) {
+      throw std::runtime_error("--expert-dtype: " + std::string(Name(*options.weights.experts)) +
+                               "; allowed: nothing, the model has no experts");
+    }
     for (const int32_t id : options.prompt_ids) {
-      if (id < 0 || id >= checkpoint.config.vocab_size) {
+      if (id < 0 || id >= source.config.vocab_size) {
         throw std::runtime_error("--prompt-ids: " + std::to_string(id) + " is not from 0 to " +
-                                 std::to_string(checkpoint.config.vocab_size - 1));
+                                 std::to_string(source.config.vocab_size - 1));
       }
     }
-    if (!options.save.empty()) {
-      SaveCheckpoint(options.save, checkpoint.config, checkpoint.weights);
-    }
-    Bench bench(options, std::move(checkpoint));
+    Bench bench(options, source);
     std::printf("%s\n", bench.Run().dump(2).c_str());
   } catch (const c10::Error& e) {  // what() would include a backtrace
     std::fprintf(stderr, "triptych-bench: %s\n", e.what_without_backtrace());
