@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include "engine/base/bfloat16.h"
 #include "engine/kernels/packed_format.h"
+#include "tests/support/instruction_sets.h"
 
 namespace triptych::kernels::quantization_test {
 namespace {
@@ -42,6 +44,100 @@ double SquaredError(const std::vector<float>& a, const std::vector<float>& b) {
   double error = 0;
   for (size_t i = 0; i < a.size(); ++i) error += std::pow(static_cast<double>(a[i]) - b[i], 2);
   return error;
+}
+
+struct Quantized {
+  uint16_t scale;
+  std::vector<int> integers;
+  bool operator==(const Quantized&) const = default;
+};
+
+// The definition of Quantize, without vectors.
+Quantized Defined(WeightFormat format, std::vector<float> weights) {
+  const bool four_bits = format == WeightFormat::kInt4;
+  const float least = four_bits ? -8 : -127, most = four_bits ? 7 : 127;
+  weights.resize(kQuantizationGroup);
+  const float largest = *std::max_element(
+      weights.begin(), weights.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+  const auto usable_scale = [&](float steps) {
+    const float scale = FromBFloat16(ToBFloat16(largest / steps));
+    return std::isnormal(scale) && std::isnormal(1 / scale) && std::isfinite(least * scale) ? scale
+                                                                                            : 0;
+  };
+  const auto nearest = [&](float weight, float scale) {
+    return std::nearbyint(std::clamp(weight * (1 / scale), least, most));
+  };
+  float chosen = 0;
+  for (const float share : {0.0f, 0x1p-8f}) {
+    for (int integer = -8; four_bits && integer < 8 && chosen == 0; ++integer) {
+      const float scale = usable_scale(static_cast<float>(integer));
+      if (scale != 0 && std::all_of(weights.begin(), weights.end(), [&](float weight) {
+            return std::abs(nearest(weight, scale) * scale - weight) <= share * std::abs(weight);
+          })) {
+        chosen = scale;
+      }
+    }
+  }
+  float least_error = 0;
+  for (int i = 0, known = chosen != 0; i < (four_bits ? 16 : 1) && !known; ++i) {
+    const float scale = usable_scale(least * (1 + 0.025f * static_cast<float>(i)));
+    if (scale == 0) continue;
+    float errors[8] = {}, error = 0;
+    for (int k = 0; k < kQuantizationGroup; ++k) {
+      const float miss = nearest(weights[k], scale) * scale - weights[k];
+      errors[k % 8] += miss * miss;
+    }
+    for (const float part : errors) error += part;
+    if (chosen != 0 && error >= least_error) continue;
+    chosen = scale;
+    least_error = error;
+  }
+  Quantized quantized{ToBFloat16(chosen), {}};
+  for (const float weight : weights) {
+    quantized.integers.push_back(chosen == 0 ? 0 : static_cast<int>(nearest(weight, chosen)));
+  }
+  return quantized;
+}
+
+class QuantizeOnEverySetTest : public InstructionSetTest {};
+INSTANTIATE_TEST_SUITE_P(Targets, QuantizeOnEverySetTest, testing::ValuesIn(InstructionSets()),
+                         InstructionSetName);
+
+// Weights of a normal distribution, in bfloat16, integers times a scale in bfloat16 or of 11 bits (as
+// in GGUF's Q4_0), and weights of any magnitude, most of them zero.
+TEST_P(QuantizeOnEverySetTest, RoundsAsDefined) {
+  std::mt19937 generator(3);
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    std::vector<float> weights = Normal(kQuantizationGroup, seed);
+    const float scale = std::abs(Normal(1, seed + 7)[0]);
+    const float halves = std::bit_cast<float>(std::bit_cast<uint32_t>(scale) & ~0x1fffU);
+    const int exponent = static_cast<int>(generator() % 250) - 125;
+    for (float& weight : weights) {
+      const auto integer = static_cast<float>(static_cast<int>(generator() % 16) - 8);
+      switch (seed % 5) {
+        case 0:
+          break;
+        case 1:
+          weight = FromBFloat16(ToBFloat16(weight));
+          break;
+        case 2:
+          weight = integer * FromBFloat16(ToBFloat16(scale));
+          break;
+        case 3:
+          weight = integer * halves;
+          break;
+        case 4:
+          weight = generator() % 3 == 0 ? std::ldexp(weight, exponent) : 0;
+          break;
+      }
+    }
+    for (const WeightFormat format : kIntegers) {
+      std::array<int8_t, kQuantizationGroup> integers;
+      const uint16_t bits = Quantize(format, weights, integers);
+      EXPECT_EQ((Quantized{bits, {integers.begin(), integers.end()}}), Defined(format, weights))
+          << seed << " " << Name(format);
+    }
+  }
 }
 
 TEST(QuantizeTest, EightBitsAreWithinHalfAStep) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -88,7 +89,7 @@ kernels::Router RouterOf(const ExpertsConfig& config) {
           .scale = static_cast<float>(config.routed_scaling_factor)};
 }
 
-// Takes one expert at a time.
+// Takes the next expert on a thread of its own while one is packed.
 std::unique_ptr<const MlpLayer> PackExperts(const ModelConfig& config, int64_t layer,
                                             WeightSource& source, const WeightFormats& formats,
                                             kernels::ThreadPool& pool) {
@@ -114,10 +115,16 @@ std::unique_ptr<const MlpLayer> PackExperts(const ModelConfig& config, int64_t l
     packed.shared = PackMlp(config, SharedExpertsPrefix(layer), source, formats.layers, pool);
     if (experts.shared_expert_gate) packed.shared_gate = pack_row(SharedExpertGateName(layer));
   }
+  const auto take = [&](int64_t expert) {
+    return std::async(std::launch::async, [&source, layer, expert] {
+      return source.Take(ExpertPrefix(layer, expert));
+    });
+  };
+  std::future<Weights> next = take(0);
   for (int64_t expert = 0; expert < count; ++expert) {
-    const std::string prefix = ExpertPrefix(layer, expert);
-    const Weights weights = source.Take(prefix);
-    const MlpWeights mlp = FindMlp(weights, prefix);
+    const Weights weights = next.get();
+    if (expert + 1 < count) next = take(expert + 1);
+    const MlpWeights mlp = FindMlp(weights, ExpertPrefix(layer, expert));
     PackGroup({mlp.gate, mlp.up}, expert, pool, packed.in);
     PackGroup({mlp.down}, expert, pool, packed.down);
   }
@@ -226,9 +233,10 @@ int64_t UnpackedBytes(const ModelConfig& config, const WeightFormats& formats, T
     const std::string part = PartOf(spec.name, *layer);
     const bool attends = part == AttentionPrefix(*layer);
     const bool reduced = attends && config.attention == AttentionKind::kMla;
+    const int64_t held = IsOfExpert(part) ? 2 : 1;  // one is packed, the next read
     layers += WeightBytes(IsOfExpert(part) ? formats.experts : formats.layers, spec.shape.back(),
                           elements / spec.shape.back());
-    parts[part] += (reduced ? kReduced : as_read) * elements;
+    parts[part] += (reduced ? kReduced : held * as_read) * elements;
   }
   int64_t most = of_tokens - layers;
   for (const auto& [prefix, bytes] : parts) most = std::max(most, bytes);

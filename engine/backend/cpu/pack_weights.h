@@ -25,7 +25,8 @@ std::unique_ptr<const AttentionLayer> PackLatent(
 
 // Packs float32 or bfloat16 tensors in host memory, rounded to their formats: first those of no
 // layer, one by one, then the attention and the MLP of each layer. Each part is packed and released
-// before the next is taken. `expand_from`: BackendOptions::expand_from. Packs on the threads of
+// before the next is taken, except that the next expert is read while one is packed.
+// `expand_from`: BackendOptions::expand_from. Packs on the threads of
 // `pool`. Calls `on_layer` with the number of layers packed so far. Throws what `weights` throws.
 CpuWeights PackWeights(const ModelConfig& config, WeightSource& weights,
                        const WeightFormats& formats, std::optional<int64_t> expand_from,
