@@ -42,6 +42,14 @@ using Owned = std::unique_ptr<T, FreeContexts>;
   throw LoadError(field + " is " + Quoted(pattern) + "; " + why);
 }
 
+// Names of scripts. In PCRE2 from 10.40 on, \p{Han} also means the common characters that texts of
+// the script use; in other engines it does not.
+constexpr std::string_view kScripts[] = {
+    "Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Georgian",
+    "Greek",  "Han",      "Hangul",  "Hebrew",   "Hiragana", "Katakana",   "Khmer",
+    "Lao",    "Latin",    "Myanmar", "Tamil",    "Telugu",   "Thai"};
+constexpr std::string_view kScriptAlone = PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40 ? "sc:" : "";
+
 // Translates the pattern for PCRE2, whose \s also matches U+180E, which is not white space in
 // Unicode. Refuses constructs that mean something else in PCRE2, or that let a pattern do more than
 // match.
@@ -65,6 +73,15 @@ std::string ToPcre2(std::string_view pattern, const std::string& field) {
     } else {
       translated += '\\';
       translated += escaped;
+      for (const std::string_view script : kScripts) {
+        const std::string name = std::string(script) + "}";
+        if ((escaped != 'p' && escaped != 'P') || !pattern.substr(i + 1).starts_with("{" + name)) {
+          continue;
+        }
+        translated.append("{").append(kScriptAlone).append(name);
+        i += 1 + name.size();
+        break;
+      }
     }
   }
   return translated;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "engine/base/bfloat16.h"
@@ -44,18 +45,30 @@ at::Tensor ScalesOf(const at::Tensor& columns, WeightFormat format) {
   return scales;
 }
 
-// The routed experts that have matrices among `names` but no moments: those that saw no token. In
-// the order of layers and experts, by the prefixes of their tensors.
+// About the bytes of the sums for these matrices. Matrices of one part of a layer that are as wide
+// have the same inputs, almost always.
+int64_t MomentBytes(const Weights& weights, const std::set<std::string>& names) {
+  std::set<std::pair<std::string, int64_t>> inputs;
+  for (const std::string& name : names) {
+    const std::string part = name.substr(0, name.rfind('.', name.rfind('.') - 1));
+    inputs.emplace(part, weights.at(name).size(1));
+  }
+  int64_t bytes = 0;
+  for (const auto& [part, width] : inputs) bytes += 8 * width * width;
+  return bytes;
+}
+
+// The routed experts whose matrices are among `without_inputs`: those that saw no token. In the
+// order of layers and experts, by the prefixes of their tensors.
 std::vector<std::string> UnseenExperts(const ModelConfig& config,
-                                       const std::set<std::string>& names,
-                                       const std::map<std::string, at::Tensor>& moments) {
+                                       const std::set<std::string>& without_inputs) {
   std::vector<std::string> unseen;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.HasExperts(layer)) continue;
     for (int64_t expert = 0; expert < config.experts.n_routed_experts; ++expert) {
       const std::string prefix = ExpertPrefix(layer, expert);
       const std::string down = prefix + "down_proj.weight";
-      if (names.contains(down) && !moments.contains(down)) unseen.push_back(prefix);
+      if (without_inputs.contains(down)) unseen.push_back(prefix);
     }
   }
   return unseen;
@@ -131,6 +144,47 @@ at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments) 
   return rounded;
 }
 
+std::set<std::string> RoundByInputs(Checkpoint& model, const std::set<std::string>& names,
+                                    const Corpus& corpus, int64_t moment_bytes) {
+  std::map<int64_t, std::set<std::string>> layers;
+  std::set<std::string> outside;  // of the layers
+  for (const std::string& name : names) {
+    const std::optional<int64_t> layer = LayerOf(name);
+    (layer ? layers[*layer] : outside).insert(name);
+  }
+  std::set<std::string> without_inputs;
+  const auto round = [&](const std::string& name,
+                         const std::map<std::string, at::Tensor>& moments) {
+    at::Tensor& weight = model.weights.at(name);
+    const auto found = moments.find(name);
+    if (found == moments.end()) without_inputs.insert(name);
+    weight = found == moments.end() ? RoundToNearest(weight, WeightFormat::kInt4)
+                                    : RoundCalibrated(weight, found->second);
+  };
+  // All layers read the embedding, which may be the output matrix too: it is rounded last.
+  std::map<std::string, at::Tensor> moments_outside;
+  std::set<std::string> together = outside;
+  for (auto layer = layers.rbegin(); layer != layers.rend();) {
+    do {
+      together.insert(layer->second.begin(), layer->second.end());
+      ++layer;
+    } while (layer != layers.rend() &&
+             MomentBytes(model.weights, together) + MomentBytes(model.weights, layer->second) <=
+                 moment_bytes);
+    std::map<std::string, at::Tensor> moments = InputMoments(model, together, corpus);
+    for (const std::string& name : together) {
+      if (!outside.contains(name)) {
+        round(name, moments);
+      } else if (const auto found = moments.find(name); found != moments.end()) {
+        moments_outside.insert(*found);
+      }
+    }
+    together.clear();
+  }
+  for (const std::string& name : outside) round(name, moments_outside);
+  return without_inputs;
+}
+
 void QuantizeModel(const QuantizeOptions& options) {
   CheckOptions(options);
   // Not every tokenizer can be written: fail before all weights are read.
@@ -142,7 +196,6 @@ void QuantizeModel(const QuantizeOptions& options) {
   const std::set<std::string> names = IntegerTensors(stored);
 
   std::optional<Corpus> corpus;
-  std::map<std::string, at::Tensor> moments;
   std::vector<std::string> unseen;
   std::optional<double> loss_before;
   if (!options.calibrate.empty()) {
@@ -150,16 +203,16 @@ void QuantizeModel(const QuantizeOptions& options) {
     checkpoint::CheckVocabulary(*tokenizer, model.config, options.from.string());
     corpus.emplace(options.calibrate, *tokenizer, options.held_out, model.config,
                    options.from.string());
-    moments = InputMoments(model, names, *corpus);
-    unseen = UnseenExperts(model.config, names, moments);
-    if (!unseen.empty()) std::fprintf(stderr, "%s\n", UnseenText(unseen).c_str());
     if (corpus->held_out_tokens() > 0) loss_before = HeldOutLoss(model, *corpus);
-  }
-  for (const std::string& name : names) {
-    at::Tensor& weight = model.weights.at(name);
-    const auto found = moments.find(name);
-    weight = found == moments.end() ? RoundToNearest(weight, options.format)
-                                    : RoundCalibrated(weight, found->second);
+    const int64_t weight_bytes =
+        WeightBytes(WeightFormat::kFloat32, 1, ParameterCount(model.config));
+    unseen = UnseenExperts(model.config, RoundByInputs(model, names, *corpus, weight_bytes));
+    if (!unseen.empty()) std::fprintf(stderr, "%s\n", UnseenText(unseen).c_str());
+  } else {
+    for (const std::string& name : names) {
+      at::Tensor& weight = model.weights.at(name);
+      weight = RoundToNearest(weight, options.format);
+    }
   }
 
   if (corpus) AddTrainingText(stored.training_texts, corpus->identity());

@@ -4,11 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "engine/base/formats.h"
+#include "engine/decoder/weights.h"
+#include "engine/tools/corpus.h"
 
 namespace triptych::tools {
 
@@ -33,6 +37,14 @@ at::Tensor RoundToNearest(const at::Tensor& weight, WeightFormat format);
 //   weight: [outputs, inputs]   moments: [inputs, inputs] float64, E[x x^T] times any number
 //   returns as RoundToNearest
 at::Tensor RoundCalibrated(const at::Tensor& weight, const at::Tensor& moments);
+
+// Rounds these matrices to four bits: those that multiply something on the training part of a text
+// by RoundCalibrated, the others to the nearest. Returns the names of the others. Layers are
+// rounded from the last to the first, several at a time: as many as have sums of x x^T that take
+// about `moment_bytes`, but at least one. The text is computed once for each time. All inputs are
+// those of unrounded weights. Throws as InputMoments does. REQUIRES: float32 weights.
+std::set<std::string> RoundByInputs(Checkpoint& model, const std::set<std::string>& names,
+                                    const Corpus& corpus, int64_t moment_bytes);
 
 // Quantizes from directory to directory. Prints a report and writes it to the new model's card.
 // Leaves no model behind if it fails. Throws LoadError or std::runtime_error.

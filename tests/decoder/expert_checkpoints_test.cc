@@ -17,11 +17,11 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/checkpoint/tensors/safetensors.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/published_configs.h"
+#include "tests/support/quantized_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
@@ -110,51 +110,19 @@ float FromFloat8(int bits) {
   return static_cast<float>(bits & 0x80 ? -magnitude : magnitude);
 }
 
-// DeepSeek-V3's files: E4M3 with a scale for each block, of the matrices that `quantized` says.
-class Float8Test : public ExpertCheckpointsTest {
+std::string BytesOf(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+// A directory with quantized matrices, and one with their numbers.
+class QuantizedExpertsTest : public ExpertCheckpointsTest {
  protected:
-  void Write(const std::function<bool(const std::string&)>& quantized) {
-    constexpr int64_t kRows = 8, kColumns = 16;
-    Json config = ConfigNamed("DeepSeek3Groups");
-    config["torch_dtype"] = "bfloat16";
-    published::Tensors tensors = published::RandomTensors(config, 1, at::kBFloat16);
-    std::mt19937 random(5);
-    std::map<std::string, std::string> data;
-    std::vector<checkpoint::SafetensorsTensor> stored;
-    const auto add = [&](const std::string& name, const char* dtype, std::vector<int64_t> shape,
-                         std::string bytes) {
-      data[name] = std::move(bytes);
-      stored.push_back({name, dtype, std::move(shape), std::as_bytes(std::span(data[name]))});
-    };
-    const auto bytes_of = [](const at::Tensor& tensor) {
-      return std::string(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes());
-    };
-    for (auto& [name, tensor] : tensors) {
-      if (!name.ends_with("_proj.weight") || !quantized(name)) {
-        add(name, "BF16", tensor.sizes().vec(), bytes_of(tensor));
-        continue;
-      }
-      const int64_t rows = tensor.size(0), columns = tensor.size(1);
-      const at::Tensor scales =
-          at::rand({(rows + kRows - 1) / kRows, (columns + kColumns - 1) / kColumns}) / 64;
-      std::string integers(static_cast<size_t>(rows * columns), '\0');
-      tensor = at::empty({rows, columns});
-      for (int64_t i = 0; i < rows * columns; ++i) {
-        const auto bits = static_cast<int>(random() % 2 * 0x80 + random() % 0x48);
-        integers[i] = static_cast<char>(bits);
-        tensor[i / columns][i % columns] =
-            FromFloat8(bits) * scales[i / columns / kRows][i % columns / kColumns].item<float>();
-      }
-      add(name, "F8_E4M3", {rows, columns}, integers);
-      add(name + "_scale_inv", "F32", scales.sizes().vec(), bytes_of(scales));
-    }
-    published::WriteCheckpoint(plain_.path(), config, tensors);
-    config["quantization_config"] = {{"activation_scheme", "dynamic"},
-                                     {"fmt", "e4m3"},
-                                     {"quant_method", "fp8"},
-                                     {"weight_block_size", {kRows, kColumns}}};
+  void Write(Json config, const Json& quantization, const published::StoredTensors& stored,
+             const published::Tensors& numbers) {
+    published::WriteCheckpoint(plain_.path(), config, numbers);
+    config["quantization_config"] = quantization;
     WriteFile(directory_.path() / "config.json", config.dump());
-    checkpoint::WriteSafetensors(directory_.path() / "model.safetensors", stored);
+    published::Write(directory_.path() / "model.safetensors", stored);
   }
   void CheckWeights() const {
     const Checkpoint expected = LoadCheckpoint(plain_.path(), TensorFormat::kFloat32);
@@ -170,7 +138,112 @@ class Float8Test : public ExpertCheckpointsTest {
     return formats;
   }
 
+ private:
   const TempDir plain_;
+};
+
+// Families with names of their own for experts, whose widths are multiples of a word's integers.
+// Routers and the gates of shared experts stay numbers.
+TEST_F(QuantizedExpertsTest, FourBitsOfEveryProgram) {
+  constexpr int64_t kGroup = 16;
+  using Stored =
+      published::StoredTensors (*)(const std::string&, const published::QuantizedMatrix&);
+  struct Program {
+    Json config;
+    Stored stored;
+  };
+  const std::vector<Program> programs = {
+      {Json::parse(R"({"bits": 4, "checkpoint_format": "gptq", "desc_act": false, "group_size": 16,
+                       "dynamic": {"-:.*mlp.gate$": {}, "-:.*shared_expert_gate.*": {}},
+                       "lm_head": false, "quant_method": "gptq", "sym": true})"),
+       [](const std::string& module, const published::QuantizedMatrix& matrix) {
+         return published::Gptq(module, matrix, /*v2=*/false);
+       }},
+      {Json::parse(R"({"bits": 4, "group_size": 16, "modules_to_not_convert": ["gate"],
+                       "quant_method": "awq", "version": "gemm", "zero_point": true})"),
+       published::Awq},
+      {Json::parse(R"({"config_groups": {"group_0": {"targets": ["Linear"], "weights":
+                         {"group_size": 16, "num_bits": 4, "strategy": "group",
+                          "symmetric": false, "type": "int"}}},
+                       "format": "pack-quantized", "ignore": ["lm_head", "re:.*gate$"],
+                       "quant_method": "compressed-tensors"})"),
+       published::Compressed}};
+  for (const std::string name : {"DeepSeek2Experts", "Mixtral", "Qwen2Moe", "Qwen3Moe"}) {
+    Json config =
+        With(ConfigNamed(name),
+             {{"hidden_size", 32}, {"intermediate_size", 48}, {"torch_dtype", "bfloat16"}});
+    if (config.contains("kv_lora_rank")) {
+      config = With(config, {{"kv_lora_rank", 16},
+                             {"qk_nope_head_dim", 8},
+                             {"qk_rope_head_dim", 8},
+                             {"v_head_dim", 16}});
+    } else {
+      config["head_dim"] = 8;
+    }
+    for (const char* inner : {"moe_intermediate_size", "shared_expert_intermediate_size"}) {
+      if (config.contains(inner)) config[inner] = 16;
+    }
+    for (const Program& program : programs) {
+      SCOPED_TRACE(name + " " + program.config["quant_method"].get<std::string>());
+      published::Tensors numbers = published::RandomTensors(config, 1, at::kBFloat16);
+      published::StoredTensors stored;
+      unsigned seed = 0;
+      for (auto& [tensor, number] : numbers) {
+        const std::string module = tensor.substr(0, tensor.size() - std::string("weight").size());
+        if (number.dim() != 2 || tensor.find("layers.") == tensor.npos ||
+            module.ends_with("gate.")) {
+          stored[tensor] = {"BF16", number.sizes().vec(), BytesOf(number)};
+          continue;
+        }
+        const int64_t outputs = number.size(0), inputs = number.size(1);
+        const published::QuantizedMatrix matrix(4, outputs, inputs, inputs / kGroup, ++seed);
+        stored.merge(program.stored(module, matrix));
+        const std::vector<float> expected = matrix.Numbers();
+        number = at::tensor(expected).view({outputs, inputs});
+      }
+      Write(config, program.config, stored, numbers);
+      CheckWeights();
+      EXPECT_EQ(Formats(), WeightFormats(WeightFormat::kInt4, WeightFormat::kBFloat16));
+    }
+  }
+}
+
+// DeepSeek-V3's files: E4M3 with a scale for each block, of the matrices that `quantized` says.
+class Float8Test : public QuantizedExpertsTest {
+ protected:
+  void Write(const std::function<bool(const std::string&)>& quantized) {
+    constexpr int64_t kRows = 8, kColumns = 16;
+    Json config = ConfigNamed("DeepSeek3Groups");
+    config["torch_dtype"] = "bfloat16";
+    published::Tensors tensors = published::RandomTensors(config, 1, at::kBFloat16);
+    std::mt19937 random(5);
+    published::StoredTensors stored;
+    for (auto& [name, tensor] : tensors) {
+      if (!name.ends_with("_proj.weight") || !quantized(name)) {
+        stored[name] = {"BF16", tensor.sizes().vec(), BytesOf(tensor)};
+        continue;
+      }
+      const int64_t rows = tensor.size(0), columns = tensor.size(1);
+      const at::Tensor scales =
+          at::rand({(rows + kRows - 1) / kRows, (columns + kColumns - 1) / kColumns}) / 64;
+      std::string integers(static_cast<size_t>(rows * columns), '\0');
+      tensor = at::empty({rows, columns});
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const auto bits = static_cast<int>(random() % 2 * 0x80 + random() % 0x48);
+        integers[i] = static_cast<char>(bits);
+        tensor[i / columns][i % columns] =
+            FromFloat8(bits) * scales[i / columns / kRows][i % columns / kColumns].item<float>();
+      }
+      stored[name] = {"F8_E4M3", {rows, columns}, integers};
+      stored[name + "_scale_inv"] = {"F32", scales.sizes().vec(), BytesOf(scales)};
+    }
+    QuantizedExpertsTest::Write(config,
+                                {{"activation_scheme", "dynamic"},
+                                 {"fmt", "e4m3"},
+                                 {"quant_method", "fp8"},
+                                 {"weight_block_size", {kRows, kColumns}}},
+                                stored, tensors);
+  }
 };
 
 TEST_F(Float8Test, BlocksOfEveryMatrix) {

@@ -44,6 +44,13 @@ TEST(RegexTest, WhiteSpaceIsUnicodes) {
   EXPECT_THAT(Matches("[^\\s]+", "a\u0085b"), ElementsAre("a", "b"));
 }
 
+// U+3001 and U+30FC are common to scripts: texts of Han, and of Hiragana and Katakana, use them.
+TEST(RegexTest, AScriptHasItsOwnCharactersAlone) {
+  EXPECT_THAT(Matches("\\p{Han}+", "中文、々〇ー"), ElementsAre("中文", "々〇"));
+  EXPECT_THAT(Matches("[^\\p{Han}a]+", "中、ー文ab"), ElementsAre("、ー", "b"));
+  EXPECT_THAT(Matches("\\P{Hiragana}+", "ひーら"), ElementsAre("ー"));
+}
+
 TEST(RegexTest, ALiteralIsNoPattern) {
   EXPECT_EQ(FindAll(Regex("a.", Regex::Syntax::kLiteral, "field"), "aba.").size(), 1u);
 }

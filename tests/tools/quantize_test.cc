@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <string>
 
 #include "engine/base/file.h"
@@ -118,6 +119,34 @@ TEST_F(QuantizeTest, StoresIntegersOfEveryKind) {
       }
       EXPECT_LT(std::filesystem::file_size(options.to / "model.safetensors"),
                 std::filesystem::file_size(options.from / "model.safetensors") / 2);
+    }
+  }
+}
+
+// Moments of all layers at once, and of a layer at a time: also under a tied output matrix, whose
+// rounding changes what all layers read.
+TEST_F(QuantizeTest, LayersOneAtATimeAreRoundedTheSame) {
+  ModelConfig tied = SmallModel(AttentionKind::kGqa);
+  tied.tie_word_embeddings = true;
+  for (const ModelConfig& config : {SmallExpertsModel(AttentionKind::kMla), tied}) {
+    const Weights weights = Cast(RandomWeights(config, 2), at::kFloat);
+    ModelConfig stored = config;
+    stored.quantization = {.format = WeightFormat::kInt4, .embeddings = true};
+    const std::set<std::string> names = IntegerTensors(stored);
+    const Corpus corpus = TestCorpus(text_, kDefaultHeldOut);
+    const auto moments = InputMoments({.config = config, .weights = weights}, names, corpus);
+    for (const int64_t moment_bytes : {int64_t{1}, int64_t{1} << 40}) {
+      Checkpoint model{.config = config, .weights = weights};
+      const std::set<std::string> without = RoundByInputs(model, names, corpus, moment_bytes);
+      for (const std::string& name : names) {
+        const auto found = moments.find(name);
+        EXPECT_EQ(without.contains(name), found == moments.end()) << name;
+        EXPECT_TRUE(at::equal(model.weights.at(name),
+                              found == moments.end()
+                                  ? RoundToNearest(weights.at(name), WeightFormat::kInt4)
+                                  : RoundCalibrated(weights.at(name), found->second)))
+            << name;
+      }
     }
   }
 }

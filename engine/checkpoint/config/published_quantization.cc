@@ -72,6 +72,16 @@ std::optional<int64_t> TakeGroupSize(JsonFields& fields, const char* field) {
   return fields.CheckedInt(field, size, kWeightsOfScale);
 }
 
+// Rules by modules' names. Those of modules that are left out begin with "-:", and the tensors show
+// the same.
+void CheckRules(JsonFields& fields, const char* field) {
+  if (!fields.Has(field)) return;
+  const Json rules = fields.Take(field, nullptr);
+  bool leave_out = rules.is_object();
+  for (const auto& [rule, changes] : rules.items()) leave_out = leave_out && rule.starts_with("-:");
+  if (!leave_out) fields.RefuseValue(field, rules, "supported: rules that begin with \"-:\"");
+}
+
 PublishedQuantization TakeGptq(JsonFields& fields) {
   PublishedQuantization gptq{.layout = Layout::kGptq, .bits = TakeBits(fields, "bits")};
   gptq.columns = TakeGroupSize(fields, "group_size");
@@ -85,7 +95,7 @@ PublishedQuantization TakeGptq(JsonFields& fields) {
     gptq.added_to_zeros = format == "gptq" ? 1 : 0;
   }
   fields.Only("is_marlin_format", false);
-  fields.Only("dynamic", Json::object());
+  CheckRules(fields, "dynamic");
   fields.Only("pack_dtype", "int32");
   return gptq;
 }

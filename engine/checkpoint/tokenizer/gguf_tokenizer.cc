@@ -55,6 +55,32 @@ constexpr const char* kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kBeforeDeepseekV3Pattern[] = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+"};
+// DeepSeek's first models: letters that have cases (of the Unicode of their day), punctuation,
+// spaces that end a line, and Chinese, Japanese and Korean are cut out one after another, then
+// digits.
+constexpr const char* kDigitPattern = R"(\p{N})";
+constexpr const char* kBeforeDeepseekLlmPattern[] = {
+    R"([\r\n])",
+    R"(\s?[)"
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆ"
+    "Ⴀ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅ"
+    "ὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼ"
+    "ℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤ"
+    "Ⳬ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ"
+    "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+    "]+",
+    R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", "[一-龥ࠀ-一가-퟿]+"};
+constexpr const char* kBeforeDeepseekCoderPattern[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                                       "[一-龥ࠀ-一가-퟿]+"};
+// Letters and marks besides those of Han, which stay together: first capitals, then small letters.
+// The published pattern intersects classes, which not every engine can do. All categories except
+// some are the same.
+constexpr const char* kKimiK2Pattern =
+    R"(\p{Han}+|[^\r\n\p{L}\p{N}]?[^\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]*)"
+    R"([^\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[^\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]+)"
+    R"([^\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2"},
     {.name = "llama-bpe", .pattern = kLlama3Pattern, .ignores_merges = true, .begins = true},
@@ -70,6 +96,16 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "command-r", .cuts_digits = true, .normalizes = true},
     {.name = "dbrx", .pattern = kLlama3Pattern},
     {.name = "glm4", .pattern = kLlama3Pattern},
+    {.name = "olmo", .normalizes = true},
+    {.name = "deepseek-llm",
+     .pattern = kDigitPattern,
+     .before = kBeforeDeepseekLlmPattern,
+     .begins = true},
+    {.name = "deepseek-coder",
+     .pattern = kDigitPattern,
+     .before = kBeforeDeepseekCoderPattern,
+     .begins = true},
+    {.name = "kimi-k2", .pattern = kKimiK2Pattern},
     {.name = "deepseek-v3",
      .pattern = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
                 R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"

@@ -159,7 +159,7 @@ TEST(PublishedQuantizationTest, RefusesWhatItCannotRead) {
       {With(Gptq(), {{"checkpoint_format", "marlin"}}),
        ": checkpoint_format is \"marlin\"; supported: \"gptq\", \"gptq_v2\""},
       {With(Gptq(), {{"dynamic", {{"+:x", {{"bits", 8}}}}}}),
-       ": dynamic is {\"+:x\":{\"bits\":8}}; supported: {}"},
+       ": dynamic is {\"+:x\":{\"bits\":8}}; supported: rules that begin with \"-:\""},
       {With(Gptq(), {{"rotation", "hadamard"}}),
        ": rotation is not a field that is known (value \"hadamard\"); supported: without it"},
       {With(Awq(), {{"bits", 8}}), ": bits is 8; supported: 4"},

@@ -15,6 +15,7 @@
 #include "engine/checkpoint/tensors/open_tensors.h"
 #include "engine/checkpoint/tensors/safetensors.h"
 #include "tests/support/gguf_file.h"
+#include "tests/support/quantized_files.h"
 #include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
@@ -26,155 +27,24 @@ using Layout = PublishedQuantization::Layout;
 
 constexpr int64_t kOutputs = 16, kInputs = 48, kGroup = 16, kGroups = kInputs / kGroup;
 
-// Float16 numbers from 2^-8 to 2^-5.
-uint16_t RandomScale(std::mt19937& random) { return (7 + random() % 3) << 10 | random() % 1024; }
+using published::Compressed;
+using published::Gptq;
+using published::RandomScale;
+using published::Stored;
 
-// The integers, zero points and scales of one matrix, before a program packs them.
-struct Matrix {
-  explicit Matrix(int bits_in, int64_t groups_in = kGroups) : bits(bits_in), groups(groups_in) {
-    std::mt19937 random(bits_in + static_cast<int>(groups_in));
-    for (int64_t i = 0; i < kOutputs * kInputs; ++i) integers.push_back(random() % (1 << bits));
-    for (int64_t i = 0; i < kOutputs * groups; ++i) {
-      zeros.push_back(1 + random() % ((1 << bits) - 1));
-      scales.push_back(RandomScale(random));
-    }
-    for (int64_t i = 0; i < kInputs; ++i) group_of.push_back(i * groups / kInputs);
-  }
-
-  uint32_t Integer(int64_t output, int64_t input) const {
-    return integers[output * kInputs + input];
-  }
-  // In float64, rounded once.
-  std::vector<float> Numbers() const {
-    std::vector<float> numbers;
-    for (int64_t output = 0; output < kOutputs; ++output) {
-      for (int64_t input = 0; input < kInputs; ++input) {
-        const int64_t at = output * groups + group_of[input];
-        const double steps =
-            static_cast<double>(Integer(output, input)) - static_cast<double>(zeros[at]);
-        numbers.push_back(static_cast<float>(steps * FromFloat16(scales[at])));
-      }
-    }
-    return numbers;
-  }
-
-  int bits;
-  int64_t groups;
-  std::vector<uint32_t> integers;  // [outputs, inputs]
-  std::vector<uint32_t> zeros;     // [outputs, groups]
-  std::vector<uint16_t> scales;    // [outputs, groups]
-  std::vector<int32_t> group_of;   // [inputs]
+struct Matrix : published::QuantizedMatrix {
+  explicit Matrix(int of_bits, int64_t of_groups = kGroups)
+      : QuantizedMatrix(of_bits, kOutputs, kInputs, of_groups,
+                        static_cast<unsigned>(of_bits + of_groups)) {}
 };
-
-// `values`, 32 / bits to a word, the first in the lowest bits.
-template <typename Value>
-std::string Packed(int bits, int64_t count, const Value& value) {
-  std::string words;
-  for (int64_t at = 0; at < count; at += 32 / bits) {
-    uint32_t word = 0;
-    for (int64_t i = at; i < std::min<int64_t>(at + 32 / bits, count); ++i) {
-      word |= static_cast<uint32_t>(value(i)) << (i - at) * bits;
-    }
-    words += BytesOf(word);
-  }
-  return words;
-}
-
-struct Stored {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using Files = std::map<std::string, Stored>;
-
-// GPTQ: words along inputs; zero points less one, unless v2.
-Files Gptq(const Matrix& matrix, bool v2) {
-  Files files;
-  const int64_t per_word = 32 / matrix.bits;
-  // Packed by columns, then stored with the outputs of a word of inputs next to each other.
-  std::vector<std::string> columns;
-  for (int64_t output = 0; output < kOutputs; ++output) {
-    columns.push_back(
-        Packed(matrix.bits, kInputs, [&](int64_t input) { return matrix.Integer(output, input); }));
-  }
-  std::string words;
-  for (int64_t word = 0; word < kInputs / per_word; ++word) {
-    for (const std::string& column : columns) words += column.substr(word * 4, 4);
-  }
-  files["m.qweight"] = {"I32", {kInputs / per_word, kOutputs}, words};
-  std::string zeros, scales;
-  for (int64_t group = 0; group < matrix.groups; ++group) {
-    zeros += Packed(matrix.bits, kOutputs, [&](int64_t output) {
-      return matrix.zeros[output * matrix.groups + group] - (v2 ? 0 : 1);
-    });
-    for (int64_t output = 0; output < kOutputs; ++output) {
-      scales += BytesOf(matrix.scales[output * matrix.groups + group]);
-    }
-  }
-  files["m.qzeros"] = {"I32", {matrix.groups, kOutputs / per_word}, zeros};
-  files["m.scales"] = {"F16", {matrix.groups, kOutputs}, scales};
-  files["m.g_idx"] = {"I32", {kInputs}, BytesOf(matrix.group_of)};
-  return files;
-}
-
-// AWQ: words along outputs; a word has outputs 0, 2, 4, 6, 1, 3, 5, 7 from its lowest bits on.
-Files Awq(const Matrix& matrix) {
-  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
-  const auto output_of = [&](int64_t i) { return i / 8 * 8 + kOrder[i % 8]; };
-  Files files;
-  std::string words, zeros, scales;
-  for (int64_t input = 0; input < kInputs; ++input) {
-    words += Packed(4, kOutputs, [&](int64_t i) { return matrix.Integer(output_of(i), input); });
-  }
-  for (int64_t group = 0; group < matrix.groups; ++group) {
-    zeros += Packed(4, kOutputs,
-                    [&](int64_t i) { return matrix.zeros[output_of(i) * matrix.groups + group]; });
-    for (int64_t output = 0; output < kOutputs; ++output) {
-      scales += BytesOf(matrix.scales[output * matrix.groups + group]);
-    }
-  }
-  files["m.qweight"] = {"I32", {kInputs, kOutputs / 8}, words};
-  files["m.qzeros"] = {"I32", {matrix.groups, kOutputs / 8}, zeros};
-  files["m.scales"] = {"F16", {matrix.groups, kOutputs}, scales};
-  return files;
-}
-
-// compressed-tensors: rows of words of integers with an offset; zero points packed along outputs.
-Files Compressed(const Matrix& matrix) {
-  Files files;
-  std::string words;
-  for (int64_t output = 0; output < kOutputs; ++output) {
-    words +=
-        Packed(matrix.bits, kInputs, [&](int64_t input) { return matrix.Integer(output, input); });
-  }
-  const int64_t per_word = 32 / matrix.bits;
-  std::vector<std::string> columns;
-  for (int64_t group = 0; group < matrix.groups; ++group) {
-    columns.push_back(Packed(matrix.bits, kOutputs, [&](int64_t output) {
-      return matrix.zeros[output * matrix.groups + group];
-    }));
-  }
-  std::string zeros;
-  for (int64_t word = 0; word < kOutputs / per_word; ++word) {
-    for (const std::string& column : columns) zeros += column.substr(word * 4, 4);
-  }
-  files["m.weight_packed"] = {"I32", {kOutputs, kInputs / per_word}, words};
-  files["m.weight_shape"] = {"I64", {2}, BytesOf(std::vector<int64_t>{kOutputs, kInputs})};
-  files["m.weight_scale"] = {"F16", {kOutputs, matrix.groups}, BytesOf(matrix.scales)};
-  files["m.weight_zero_point"] = {"I32", {kOutputs / per_word, matrix.groups}, zeros};
-  return files;
-}
+using Files = published::StoredTensors;
 
 class QuantizedMatricesTest : public testing::Test {
  protected:
   std::shared_ptr<const TensorSource> Open(const Files& files,
                                            const PublishedQuantization& quantization,
                                            const ModelConfig& config = {}) const {
-    std::vector<SafetensorsTensor> tensors;
-    for (const auto& [name, stored] : files) {
-      tensors.push_back({name, stored.dtype, stored.shape, std::as_bytes(std::span(stored.bytes))});
-    }
-    WriteSafetensors(directory_.path() / kWeightsFile, tensors);
+    published::Write(directory_.path() / kWeightsFile, files);
     return DecodeMatrices(OpenTensors(directory_.path()), quantization, config);
   }
   std::vector<float> Decoded(const Files& files, const PublishedQuantization& quantization) const {
@@ -203,7 +73,7 @@ TEST_F(QuantizedMatricesTest, Gptq) {
   for (const int bits : {4, 8}) {
     for (const bool v2 : {false, true}) {
       const Matrix matrix(bits);
-      Files files = Gptq(matrix, v2);
+      Files files = Gptq("m.", matrix, v2);
       EXPECT_EQ(Decoded(files, GptqOf(bits, v2)), matrix.Numbers()) << bits << v2;
       files.erase("m.g_idx");
       EXPECT_EQ(Decoded(files, GptqOf(bits, v2)), matrix.Numbers()) << bits << v2;
@@ -216,20 +86,21 @@ TEST_F(QuantizedMatricesTest, GptqOfInputsInAnotherOrder) {
   Matrix matrix(4);
   std::mt19937 random(9);
   std::shuffle(matrix.group_of.begin(), matrix.group_of.end(), random);
-  EXPECT_EQ(Decoded(Gptq(matrix, false), GptqOf(4)), matrix.Numbers());
+  EXPECT_EQ(Decoded(Gptq("m.", matrix, false), GptqOf(4)), matrix.Numbers());
 }
 
 TEST_F(QuantizedMatricesTest, GptqOfWholeRows) {
   const Matrix matrix(4, 1);
   PublishedQuantization quantization = GptqOf(4);
   quantization.columns.reset();
-  EXPECT_EQ(Decoded(Gptq(matrix, false), quantization), matrix.Numbers());
+  EXPECT_EQ(Decoded(Gptq("m.", matrix, false), quantization), matrix.Numbers());
 }
 
 TEST_F(QuantizedMatricesTest, Awq) {
   const Matrix matrix(4);
-  EXPECT_EQ(Decoded(Awq(matrix), {.layout = Layout::kAwq, .bits = 4, .columns = kGroup}),
-            matrix.Numbers());
+  EXPECT_EQ(
+      Decoded(published::Awq("m.", matrix), {.layout = Layout::kAwq, .bits = 4, .columns = kGroup}),
+      matrix.Numbers());
 }
 
 TEST_F(QuantizedMatricesTest, CompressedWords) {
@@ -237,16 +108,16 @@ TEST_F(QuantizedMatricesTest, CompressedWords) {
     Matrix matrix(bits);
     PublishedQuantization quantization = {
         .layout = Layout::kPacked, .bits = bits, .columns = kGroup};
-    EXPECT_EQ(Decoded(Compressed(matrix), quantization), matrix.Numbers()) << bits;
+    EXPECT_EQ(Decoded(Compressed("m.", matrix), quantization), matrix.Numbers()) << bits;
     // Groups of inputs in another order.
     std::mt19937 random(9);
     std::shuffle(matrix.group_of.begin(), matrix.group_of.end(), random);
-    Files files = Compressed(matrix);
+    Files files = Compressed("m.", matrix);
     files["m.weight_g_idx"] = {"I32", {kInputs}, BytesOf(matrix.group_of)};
     EXPECT_EQ(Decoded(files, quantization), matrix.Numbers()) << bits;
     // Symmetric: integers from -8 or -128.
     matrix.zeros.assign(matrix.zeros.size(), 1 << (bits - 1));
-    files = Compressed(matrix);
+    files = Compressed("m.", matrix);
     files["m.weight_g_idx"] = {"I32", {kInputs}, BytesOf(matrix.group_of)};
     files.erase("m.weight_zero_point");
     quantization.zero_points = false;
@@ -256,7 +127,7 @@ TEST_F(QuantizedMatricesTest, CompressedWords) {
 
 // 45 inputs fill five words and five eighths of a sixth.
 TEST_F(QuantizedMatricesTest, ALastWordMayHoldFewer) {
-  Files files = Compressed(Matrix(4, 1));
+  Files files = Compressed("m.", Matrix(4, 1));
   files["m.weight_shape"].bytes = BytesOf(std::vector<int64_t>{kOutputs, 45});
   const auto source = Open(files, {.layout = Layout::kPacked, .bits = 4});
   ASSERT_THAT(source->Find("m.weight")->shape, ElementsAre(kOutputs, 45));
@@ -362,7 +233,7 @@ TEST_F(QuantizedMatricesTest, Float8) {
 }
 
 TEST_F(QuantizedMatricesTest, OtherTensorsStayOrAreLeftOut) {
-  Files files = Gptq(Matrix(4), false);
+  Files files = Gptq("m.", Matrix(4), false);
   for (auto it = files.begin(); it != files.end();) {  // of a layer
     auto moved = files.extract(it++);
     if (moved.key().starts_with("m.")) moved.key() = "l.self_attn.o_proj." + moved.key().substr(2);
@@ -384,7 +255,7 @@ TEST_F(QuantizedMatricesTest, OtherTensorsStayOrAreLeftOut) {
 }
 
 TEST_F(QuantizedMatricesTest, RefusesPartsThatDoNotFit) {
-  const Files good = Gptq(Matrix(4), false);
+  const Files good = Gptq("m.", Matrix(4), false);
   const auto without = [&](const char* name) {
     Files files = good;
     files.erase(name);
@@ -419,7 +290,7 @@ TEST_F(QuantizedMatricesTest, RefusesPartsThatDoNotFit) {
 
   const PublishedQuantization packed = {.layout = Layout::kPacked, .bits = 4, .columns = kGroup};
   for (const int64_t inputs : {int64_t{-1}, int64_t{40}, int64_t{49}, INT64_MAX, INT64_MIN}) {
-    Files files = Compressed(Matrix(4));
+    Files files = Compressed("m.", Matrix(4));
     files["m.weight_shape"].bytes = BytesOf(std::vector<int64_t>{kOutputs, inputs});
     EXPECT_EQ(Refusal(files, packed),
               "m.weight_shape holds [16, " + std::to_string(inputs) +

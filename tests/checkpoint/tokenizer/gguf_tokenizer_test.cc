@@ -261,11 +261,63 @@ TEST(GgufTokenizerTest, OtherNamesOfTheSamePreTokenizers) {
   EXPECT_THAT(Refusal(ByteLevel("default")), HasSubstr("\"default\"; supported: \"gpt-2\""));
 }
 
+// The tokenizer.json of models whose GGUF files have the pre-tokenizer `pre`: its published steps.
+Json Published(const std::string& pre) {
+  Json steps = Json::array();
+  const auto split = [&](const char* pattern) {
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  };
+  Json json = ByteLevelJson(kWords);
+  if (pre == "olmo") {
+    json["normalizer"] = {{"type", "NFC"}};
+  } else {
+    split("[\r\n]");
+    if (pre == "deepseek-llm") {
+      // The letters of the test's texts.
+      split("\\s?[A-Za-zÀ-ÖØ-öø-ƺͰ-ͳΣ-ϵϷ-ҁＡ-Ｚ]+");
+      split("\\s?[!-/:-~！-／：-～‘-‟　-。]+");
+      split("\\s+$");
+    } else {
+      split("\\s?\\p{L}+");
+      split("\\s?\\p{P}+");
+    }
+    split("[一-龥ࠀ-一가-퟿]+");
+    steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  }
+  steps.push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pre == "olmo"}});
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  return json;
+}
+
+TEST(GgufTokenizerTest, CutsAsTheTokenizerJsonOfTheSameModels) {
+  std::vector<std::string> texts = kTexts;
+  for (const char* text : {"ab, don't 1234x", "Σλ \t ab  \r\n\n 12", "中文。かな 한글12",
+                           "x=  a[12]+'t", "Привет ёж！ab"}) {
+    texts.emplace_back(text);
+  }
+  for (const char* pre : {"olmo", "deepseek-llm", "deepseek-coder"}) {
+    Json metadata = ByteLevel(pre);
+    metadata[kKey + "add_bos_token"] = false;
+    const auto tokenizer = Parse(metadata);
+    const auto published =
+        ParseTokenizerJson(Published(pre).dump(), "tokenizer.json", {.end_text = "</s>"});
+    for (const std::string& text : texts) {
+      EXPECT_EQ(tokenizer->Encode(text), published->Encode(text)) << pre << " " << text;
+    }
+  }
+}
+
 TEST(GgufTokenizerTest, StreamedPiecesAreTheWholeTextAndMegabytesComeBack) {
   Json bare = Scored();
   bare[kKey + "add_space_prefix"] = false;
-  for (const Json& metadata : {Scored(), bare, ByteLevel("gpt-2"), ByteLevel("llama-bpe"),
-                               ByteLevel("qwen2"), ByteLevel("smollm"), ByteLevel("tekken")}) {
+  for (const Json& metadata :
+       {Scored(), bare, ByteLevel("gpt-2"), ByteLevel("llama-bpe"), ByteLevel("qwen2"),
+        ByteLevel("smollm"), ByteLevel("tekken"), ByteLevel("deepseek-llm"),
+        ByteLevel("deepseek-coder"), ByteLevel("kimi-k2")}) {
     const std::shared_ptr<const Tokenizer> tokenizer = Parse(metadata);
     ExpectStreamsAreWholeTexts(*tokenizer);
     ExpectMegabytesComeBack(*tokenizer);
@@ -299,7 +351,8 @@ TEST(GgufTokenizerTest, FilesOfItAreTheSameTokenizer) {
   all[1][kKey + "add_space_prefix"] = false;
   all[1][kKey + "add_bos_token"] = false;
   all[1][kKey + "eos_token_id"] = 262;  // "ab"
-  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"}) {
+  for (const char* pre :
+       {"gpt-2", "llama-bpe", "qwen2", "smollm", "tekken", "deepseek-llm", "kimi-k2"}) {
     all.push_back(ByteLevel(pre));
     all.back()[kKey + "eom_token_id"] = 65;
   }
@@ -356,6 +409,10 @@ TEST(GgufTokenizerTest, EachPreTokenizerCutsAsPublished) {
   EXPECT_THAT(Pieces("glm4", "1234"), ElementsAre("12", "3", "4"));
   EXPECT_THAT(Pieces("deepseek-v3", "1234"), ElementsAre("12", "3", "4"));
   EXPECT_THAT(Pieces("deepseek-v3", "don't"), ElementsAre("don", "'t"));
+  EXPECT_THAT(Pieces("deepseek-llm", "1234"), ElementsAre("1", "2", "3", "4"));
+  EXPECT_THAT(Pieces("deepseek-llm", "don't"), ElementsAre("don", "'", "t"));
+  EXPECT_THAT(Pieces("kimi-k2", "1234"), ElementsAre("12", "3", "4"));
+  EXPECT_THAT(Pieces("kimi-k2", "ab 12"), ElementsAre("ab", " ", "12"));
   // A contraction in any case, or in lower case, or as a word goes on.
   EXPECT_THAT(Pieces("gpt-2", "don't"), ElementsAre("don", "'t"));
   EXPECT_THAT(Pieces("llama-bpe", "don't"), ElementsAre("don", "'t"));
@@ -410,7 +467,8 @@ TEST(GgufTokenizerTest, RefusesWhatIsNotSupported) {
             "m.gguf: tokenizer.ggml.pre is \"falcon\"; supported: \"gpt-2\", \"llama-bpe\", "
             "\"llama3\", \"llama-v3\", \"smaug-bpe\", \"qwen2\", \"deepseek-r1-qwen\", \"megrez\", "
             "\"smollm\", \"starcoder\", \"refact\", \"command-r\", \"dbrx\", \"glm4\", "
-            "\"deepseek-v3\", \"tekken\"");
+            "\"olmo\", \"deepseek-llm\", \"deepseek-coder\", \"kimi-k2\", \"deepseek-v3\", "
+            "\"tekken\"");
   Json without = ByteLevel("gpt-2");
   without.erase(kKey + "pre");
   EXPECT_EQ(Refusal(without), "m.gguf: tokenizer.ggml.pre is missing");
