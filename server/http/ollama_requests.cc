@@ -46,13 +46,29 @@ void ReadOptions(Fields& fields, CompletionRequest& request) {
   if (const auto error = options.Finish()) fields.Fail(*error);
 }
 
+// Reads true, false or a level.
+Thinking ReadThink(Fields& fields) {
+  const Json* const value = fields.Any("think");
+  if (value == nullptr) return {};
+  Thinking thinking = {.enabled = true, .effort = {}, .field = "think"};
+  if (value->is_boolean()) {
+    thinking.enabled = value->get<bool>();
+  } else if (*value == "low" || *value == "medium" || *value == "high" || *value == "max") {
+    thinking.effort = value->get<std::string>();
+  } else {
+    fields.Refuse("think", *value, R"(true, false, "low", "medium", "high", "max")");
+  }
+  return thinking;
+}
+
 // Reads the members that chats and prompts share.
 void ReadShared(Fields& fields, CompletionRequest& request) {
   fields.Need("model", "the name of a model");
   request.params.model = fields.String("model").value_or("");
   request.stream = fields.Bool("stream").value_or(true);
   ReadOptions(fields, request);
-  for (const char* const name : {"format", "think", "logprobs"}) fields.Lack(name);
+  request.thinking = ReadThink(fields);
+  for (const char* const name : {"format", "logprobs"}) fields.Lack(name);
   fields.Lack("top_logprobs", 0);
   fields.Ignore({"keep_alive", "truncate", "shift"});
 }
@@ -61,11 +77,15 @@ bool IsEmptyList(const Json* value) {
   return value == nullptr || (value->is_array() && value->empty());
 }
 
-// Replaces the name by that of the served model.
-std::optional<Error> ResolveModel(const ModelRegistry& models, std::string& name) {
-  const auto model = FindOllamaModel(models, name);
+// Replaces the model's name by that of the served model. An error, in Ollama's words, if it must
+// think and cannot.
+std::optional<Error> ResolveModel(const ModelRegistry& models, CompletionRequest& request) {
+  const auto model = FindOllamaModel(models, request.params.model);
   if (!model.ok()) return model.error();
-  name = model.value()->name;
+  if (request.thinking.enabled.value_or(false) && !CanThink(*model.value())) {
+    return InvalidArgument("", Quote(request.params.model) + " does not support thinking");
+  }
+  request.params.model = model.value()->name;
   return std::nullopt;
 }
 
@@ -89,7 +109,7 @@ Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& mod
   const bool loads = IsEmptyList(fields.Any("messages"));
   if (!loads) request.messages = ReadMessages(fields, "messages");
   if (const auto error = fields.Finish()) return *error;
-  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (const auto error = ResolveModel(models, completion)) return *error;
   if (loads) return OllamaRequest(OllamaLoad{completion.params.model, /*is_chat=*/true});
   return OllamaRequest(std::move(request));
 }
@@ -104,9 +124,11 @@ Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry&
   const std::string_view system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);
   for (const char* const name : {"suffix", "images", "template", "context"}) fields.Lack(name);
-  if (raw) fields.Lack("system");
+  if (raw) {
+    for (const char* const name : {"system", "think"}) fields.Lack(name);
+  }
   if (const auto error = fields.Finish()) return *error;
-  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (const auto error = ResolveModel(models, completion)) return *error;
   if (prompt.empty()) return OllamaRequest(OllamaLoad{completion.params.model});
   const auto& chat_template = models.Find(completion.params.model).value()->chat_template;
   if (raw || (chat_template == nullptr && system.empty())) {

@@ -151,7 +151,6 @@ TEST_F(OllamaTest, ErrorsAreTexts) {
       {"/api/chat", {{"messages", json::array()}}, 400, "model is missing"},
       {"/api/chat", Ask({{"tools", {{{"type", "function"}}}}}), 400, "tools is"},
       {"/api/chat", Ask({{"format", "json"}}), 400, "format is \"json\""},
-      {"/api/chat", Ask({{"think", true}}), 400, "think is true"},
       {"/api/chat", Ask({{"model", "gqa"}}), 400, "has no chat template"},
       {"/api/chat", Ask({{"messages", {{{"role", "user"}, {"content", "a"}, {"images", {"x"}}}}}}),
        400, "messages[0].images"},
