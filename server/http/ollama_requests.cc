@@ -17,7 +17,17 @@ void IgnoreRunnerOptions(Fields& options) {
                   "embedding_only", "mirostat_tau", "mirostat_eta"});
 }
 
-void ReadOptions(Fields& fields, CompletionRequest& request) {
+// Reads a member about how penalties see the text, of which only `ours` is supported. Without a
+// penalty it changes nothing.
+void ReadPenaltyOption(Fields& options, const char* name, const Json& ours, bool penalizes) {
+  const Json* const value = options.Any(name);
+  if (!penalizes || value == nullptr || *value == ours) return;
+  options.Refuse(name, *value, ShownJson(ours) + ", or no penalty");
+}
+
+// `defaults`: the model's.
+void ReadOptions(Fields& fields, const serving::RequestDefaults& defaults,
+                 CompletionRequest& request) {
   request.length_field = "num_predict";
   request.repetition_field = "repeat_penalty";
   const Json* const object = fields.Any("options");
@@ -32,13 +42,12 @@ void ReadOptions(Fields& fields, CompletionRequest& request) {
     // As in Ollama, the output is not bounded by 0 or less.
     request.params.max_new_tokens = *most > 0 ? *most : limits::kNewTokens.high;
   }
-  // The repetition penalty here looks at the whole text, which -1 means.
-  if (request.params.sampling.repetition_penalty.value_or(1) == 1) {
-    options.Ignore({"repeat_last_n"});
-  } else {
-    options.Lack("repeat_last_n", -1);
-  }
-  options.Lack("penalize_newline", true);
+  const SamplingFields& sampling = request.params.sampling;
+  const bool penalizes =
+      sampling.repetition_penalty.value_or(defaults.sampling.repetition_penalty) != 1 ||
+      sampling.presence_penalty.value_or(0) != 0 || sampling.frequency_penalty.value_or(0) != 0;
+  ReadPenaltyOption(options, "repeat_last_n", -1, penalizes);  // the whole text
+  ReadPenaltyOption(options, "penalize_newline", true, penalizes);
   options.Lack("mirostat", 0);
   options.Lack("tfs_z", 1);
   options.Lack("typical_p", 1);
@@ -62,11 +71,12 @@ Thinking ReadThink(Fields& fields) {
 }
 
 // Reads the members that chats and prompts share.
-void ReadShared(Fields& fields, CompletionRequest& request) {
+void ReadShared(Fields& fields, const ModelRegistry& models, CompletionRequest& request) {
   fields.Need("model", "the name of a model");
   request.params.model = fields.String("model").value_or("");
   request.stream = fields.Bool("stream").value_or(true);
-  ReadOptions(fields, request);
+  const auto model = FindOllamaModel(models, request.params.model);
+  ReadOptions(fields, model.ok() ? model.value()->defaults : serving::RequestDefaults(), request);
   request.thinking = ReadThink(fields);
   for (const char* const name : {"format", "logprobs"}) fields.Lack(name);
   fields.Lack("top_logprobs", 0);
@@ -104,7 +114,7 @@ Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& mod
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   Fields fields(body);
-  ReadShared(fields, completion);
+  ReadShared(fields, models, completion);
   fields.Lack("tools");
   const bool loads = IsEmptyList(fields.Any("messages"));
   if (!loads) request.messages = ReadMessages(fields, "messages");
@@ -119,7 +129,7 @@ Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry&
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   Fields fields(body);
-  ReadShared(fields, completion);
+  ReadShared(fields, models, completion);
   const std::string_view prompt = fields.String("prompt").value_or("");
   const std::string_view system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);

@@ -38,15 +38,16 @@ class ThinkingTest : public testing::Test {
          .chat_template = *BuiltInTemplate("plain")}};
     return options;
   }
-  // A request in which the model answers "x".
+  // A request for four tokens, the likeliest.
   static json Ask(const std::string& path, const json& members) {
     const json messages = {{{"role", "user"}, {"content", "x"}}};
     json body = {{"model", "thinks"}};
     if (path.starts_with("/api/")) {
       body["stream"] = false;
-      body["options"] = {{"num_predict", 1}};
+      body["options"] = {{"num_predict", 4}, {"temperature", 0}};
     } else {
-      body[path == "/v1/responses" ? "max_output_tokens" : "max_tokens"] = 1;
+      body[path == "/v1/responses" ? "max_output_tokens" : "max_tokens"] = 4;
+      body["temperature"] = 0;
     }
     if (path == "/v1/responses") {
       body["input"] = "x";
@@ -95,7 +96,7 @@ TEST_F(ThinkingTest, ThatIsAskedForIsAVariableOfTheTemplate) {
       {"/v1/responses", {{"reasoning", {{"effort", "none"}, {"summary", "auto"}}}}, kDisabled},
       {"/v1/responses", {{"reasoning", {{"effort", "minimal"}}}}, "|x;minimal.<think>"},
       {"/v1/responses", {{"reasoning", {{"effort", nullptr}}}}, kDefault},
-      // What the client says to the template itself has precedence.
+      // Variables that the client sets itself have precedence.
       {"/v1/chat/completions",
        {{"reasoning_effort", "none"},
         {"chat_template_kwargs", {{"enable_thinking", true}, {"thinking", true}}}},
