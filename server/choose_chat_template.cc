@@ -59,17 +59,25 @@ std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
   } else if (otherwise) {
     set = Chosen(*otherwise, own);
   }
-  std::shared_ptr<const ChatTemplate> chosen;
+  std::shared_ptr<const ChatTemplate> unusable;  // the default one
   if (has_default && !model.chat_template) {
-    chosen = make(OwnTemplate(found->first, found->second));
-    if (chosen->error().empty()) return chosen;
-    warn_of(*chosen, set ? "--chat-template takes its place" : kRefused);
+    auto own_default = make(OwnTemplate(found->first, found->second));
+    if (own_default->error().empty()) return own_default;
+    unusable = std::move(own_default);
   }
-  if (!set) return chosen;
+  if (!set) {
+    if (unusable != nullptr) warn_of(*unusable, kRefused);
+    return unusable;
+  }
+  const auto chosen = make(*set);
+  const bool is_usable = chosen->error().empty();
+  if (unusable != nullptr) {
+    warn_of(*unusable, is_usable ? "--chat-template takes its place"
+                                 : "--chat-template cannot take its place");
+  }
   const bool is_own = (model.chat_template ? *model.chat_template : *otherwise).own.has_value();
   origins.chat = model.chat_template ? "by the model's chat-template=" : "by --chat-template";
-  chosen = make(*set);
-  if (!chosen->error().empty()) {  // only the checkpoint's: others were checked with the options
+  if (!is_usable) {  // only the checkpoint's: others were checked with the options
     warn_of(*chosen, kRefused);
     return chosen;
   }

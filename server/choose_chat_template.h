@@ -15,9 +15,9 @@
 namespace triptych::server {
 
 // The model's chat template: the one of its options, or else its default one if that can be used,
-// or else `otherwise`. If none can be used, its default one with the error, or null without one.
-// Sets the origin and adds warnings. Throws LoadError if the options name a template that is not
-// there.
+// or else `otherwise` if that is a text or names one of its templates, or else its default one.
+// Null if there is none of these. A template that cannot be used has its error. Sets the origin and
+// adds warnings. Throws LoadError if the options name a template that is not there.
 std::shared_ptr<const ChatTemplate> ChooseChatTemplate(
     const ModelOptions& model, const checkpoint::OwnChatTemplates& own, const Tokenizer& tokenizer,
     const std::optional<ChatTemplateText>& otherwise, ModelOrigins& origins);

@@ -16,6 +16,7 @@
 #include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/loading/loaded_model.h"
 
 namespace triptych::server {
@@ -186,7 +187,7 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
            "Format of the KV cache [float32 for float32 weights, else bfloat16]");
   app.add_option("--device", options.device,
                  "Device of weights, cache and compute: cpu, cuda (the first GPU), cuda:N, or auto "
-                 "(the first GPU if it serves the formats, else cpu)")
+                 "(the first GPU if it serves the models in these formats, else cpu)")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
@@ -317,13 +318,48 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   app.parse(std::move(arguments));
 }
 
+// Throws LoadError or std::invalid_argument unless GPU `device` serves the models in the options'
+// formats, as far as can be told without its free memory.
+void CheckServes(const std::string& device, const std::vector<ModelOptions>& models, int64_t memory,
+                 const ServerOptions& options) {
+  CheckDevice(device, options.weights, options.cache_format);
+  for (const ModelOptions& model : models) {
+    const LoadOptions load{
+        .name = model.name,
+        .checkpoint = checkpoint::OpenCheckpoint(model.checkpoint),
+        .weights = options.weights,
+        .cache_format = options.cache_format,
+        .backend = {.kv_cache_bytes = FreeDeviceBytes(device).value_or(memory)},
+        .conversion = model.conversion,
+        .max_positions = model.max_positions ? model.max_positions : options.max_positions,
+        .device = device};
+    try {
+      CountLoadedBytes(load);
+    } catch (const LoadError& e) {
+      throw LoadError("model " + model.name + ": " + e.what());
+    }
+  }
+}
+
+// Replaces the device "auto" by the first GPU if it serves the models, else by the CPU.
+void ChooseDevice(const std::vector<std::string>& models, int64_t memory, ServerOptions& options) {
+  constexpr const char* kGpu = "cuda:0";
+  std::vector<ModelOptions> parsed;
+  for (const std::string& text : models) parsed.push_back(ParseModelOptions(text, memory));
+  try {
+    CheckServes(kGpu, parsed, memory, options);
+    options.device = kGpu;
+  } catch (const std::exception& e) {  // including errors of the GPU
+    options.device = "cpu";
+    options.why_cpu = e.what();
+  }
+}
+
 // Sets the device and the options that depend on it. Returns the bytes of memory that a model's own
 // percentage refers to. Throws CLI::ValidationError.
 int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
                       ServerOptions& options) {
-  if (options.device == "auto") {
-    options.device = ChooseDevice(options.weights, options.cache_format);
-  }
+  if (options.device == "auto") ChooseDevice(texts.models, available.memory_bytes, options);
   std::optional<int64_t> gpu_bytes;
   try {
     gpu_bytes = FreeDeviceBytes(options.device);

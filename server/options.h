@@ -33,7 +33,9 @@ struct ServerOptions {
   AskedWeightFormats weights;
   std::optional<CacheFormat> cache_format;
   std::string device = "cpu";  // all models: cpu, cuda or cuda:N
-  BackendOptions backend;      // except kv_cache_bytes and cache_format: set per model
+  // Why the device "auto" became the CPU; empty otherwise.
+  std::string why_cpu;
+  BackendOptions backend;  // except kv_cache_bytes and cache_format: set per model
   serving::EngineOptions engine;
   AdmissionLimits admission;
   int threads = 1;

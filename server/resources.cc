@@ -65,7 +65,8 @@ void LowerToGroup(const fs::path& directory, Resources& resources) {
     resources.cpus = static_cast<int>(std::min<int64_t>(resources.cpus, cpus));
   };
   const auto limit_time = [&](std::optional<int64_t> quota, std::optional<int64_t> period) {
-    if (quota && period) limit_cpus((*quota - 1) / *period + 1);
+    // A thread more than the quota has CPUs would have the whole group throttled in each period.
+    if (quota && period) limit_cpus(std::max<int64_t>(*quota / *period, 1));
   };
   for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
     const auto bytes = ReadPositive(directory / file);

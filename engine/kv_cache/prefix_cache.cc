@@ -21,13 +21,14 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(BlockPool& pool, int64_t block_positions)
+PrefixCache::PrefixCache(BlockPool& pool, int64_t block_positions, int64_t remembered)
     : pool_(pool),
       block_positions_(block_positions),
+      remembered_(remembered),
       salt_(RandomSalt()),
-      states_(pool.total()),
-      tokens_(pool.total() * block_positions) {
-  blocks_.reserve(pool.total());
+      states_(pool.total() + remembered),
+      tokens_(std::ssize(states_) * block_positions) {
+  slots_.reserve(states_.size());
   pool_.OnUnregistered([this](int32_t block) { Forget(block); });
 }
 
@@ -40,38 +41,50 @@ uint64_t PrefixCache::Hash(const Key& key) const {
 }
 
 std::optional<PrefixCache::Entry> PrefixCache::Find(const Key& key) const {
-  return Find(key, Hash(key));
+  const std::optional<Slot> slot = FindSlot(key, Hash(key));
+  return slot ? std::optional(EntryOf(*slot)) : std::nullopt;
 }
 
-std::optional<PrefixCache::Entry> PrefixCache::Find(const Key& key, uint64_t hash) const {
-  const auto [begin, end] = blocks_.equal_range(hash);
+std::optional<PrefixCache::Slot> PrefixCache::FindSlot(const Key& key, uint64_t hash) const {
+  const auto [begin, end] = slots_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    const int32_t block = it->second;
-    const State& state = states_[block];
+    const Slot slot = it->second;
+    const State& state = states_[slot];
     if (state.before == key.before && state.prompt_begin == key.prompt_begin &&
         state.prompt_end == key.prompt_end && state.group == key.group &&
         std::equal(key.tokens.begin(), key.tokens.end(),
-                   tokens_.begin() + block * block_positions_)) {
-      return Entry{block, state.id};
+                   tokens_.begin() + slot * block_positions_)) {
+      return slot;
     }
   }
   return std::nullopt;
 }
 
+PrefixCache::Entry PrefixCache::EntryOf(Slot slot) const {
+  return {slot < pool_.total() ? slot : kEvicted, states_[slot].id};
+}
+
 PrefixCache::Entry PrefixCache::Register(const Key& key, int32_t block, bool keep) {
   assert(std::ssize(key.tokens) == block_positions_);
   const uint64_t hash = Hash(key);
-  if (const auto entry = Find(key, hash)) return *entry;
+  const std::optional<Slot> known = FindSlot(key, hash);
+  if (known && *known < pool_.total()) return EntryOf(*known);
+  Prefix id = ++ids_;
+  if (known) {
+    id = states_[*known].id;
+    Erase(*known);
+  }
   states_[block] = {.hash = hash,
                     .before = key.before,
-                    .id = ++ids_,
+                    .id = id,
                     .prompt_begin = key.prompt_begin,
                     .prompt_end = key.prompt_end,
-                    .group = key.group};
+                    .group = key.group,
+                    .keep = keep};
   std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + block * block_positions_);
-  blocks_.emplace(hash, block);
+  slots_.emplace(hash, block);
   pool_.Register(block, keep);
-  return {block, states_[block].id};
+  return EntryOf(block);
 }
 
 std::optional<PrefixCache::Registration> PrefixCache::RegisteredAs(int32_t block) const {
@@ -82,15 +95,33 @@ std::optional<PrefixCache::Registration> PrefixCache::RegisteredAs(int32_t block
                       state.id};
 }
 
+std::unordered_multimap<uint64_t, PrefixCache::Slot>::iterator PrefixCache::Listed(Slot slot) {
+  auto [it, end] = slots_.equal_range(states_[slot].hash);
+  while (it != end && it->second != slot) ++it;
+  assert(it != end);
+  return it;
+}
+
+void PrefixCache::Erase(Slot slot) {
+  slots_.erase(Listed(slot));
+  states_[slot].id = 0;
+}
+
+PrefixCache::Slot PrefixCache::Remember(int32_t block) {
+  const auto slot = static_cast<Slot>(pool_.total() + next_remembered_);
+  next_remembered_ = (next_remembered_ + 1) % remembered_;
+  if (states_[slot].id != 0) Erase(slot);
+  states_[slot] = states_[block];
+  const auto from = tokens_.begin() + block * block_positions_;
+  std::copy(from, from + block_positions_, tokens_.begin() + slot * block_positions_);
+  return slot;
+}
+
 void PrefixCache::Forget(int32_t block) {
+  if (remembered_ == 0 || !states_[block].keep) return Erase(block);
+  const Slot slot = Remember(block);
+  Listed(block)->second = slot;
   states_[block].id = 0;
-  const auto [begin, end] = blocks_.equal_range(states_[block].hash);
-  for (auto it = begin; it != end; ++it) {
-    if (it->second != block) continue;
-    blocks_.erase(it);
-    return;
-  }
-  assert(false);
 }
 
 }  // namespace triptych

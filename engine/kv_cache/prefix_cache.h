@@ -35,13 +35,15 @@ class PrefixCache {
     int32_t group = 0;
   };
 
+  static constexpr int32_t kEvicted = -1;
   struct Entry {
-    int32_t block;
-    Prefix id;  // never reused for other contents
+    int32_t block;  // kEvicted: it has lost its rows
+    Prefix id;      // never reused for other contents
   };
 
-  // The pool must outlive the cache.
-  PrefixCache(BlockPool& pool, int64_t block_positions);
+  // The cache remembers the `remembered` evicted blocks that were evicted last, so that blocks
+  // after them are found. The pool must outlive the cache.
+  PrefixCache(BlockPool& pool, int64_t block_positions, int64_t remembered = 0);
   ~PrefixCache() { pool_.OnUnregistered(nullptr); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -50,11 +52,11 @@ class PrefixCache {
   // Grows whenever Find may find more than before.
   uint64_t version() const { return ids_; }
 
-  // The block with that key, allocated or evictable.
+  // The block with that key, allocated or evictable, or else remembered.
   std::optional<Entry> Find(const Key& key) const;
-  // Registers `block`, which is allocated and whose rows are written, and returns its entry. If
-  // another block has that key already, returns that one's entry instead. `keep`: see
-  // BlockPool::Register.
+  // Registers `block`, which is allocated and whose rows are written, and returns its entry, with
+  // the id of an evicted block that had that key. If another block has that key already, returns
+  // that one's entry instead. `keep`: see BlockPool::Register; other blocks are not remembered.
   Entry Register(const Key& key, int32_t block, bool keep);
   struct Registration {
     Key key;
@@ -68,19 +70,29 @@ class PrefixCache {
     uint64_t hash = 0;
     Prefix before = 0, id = 0;  // id: 0 while the block is not registered
     int32_t prompt_begin = 0, prompt_end = 0, group = 0;
+    bool keep = false;
   };
+  // A block, or pool_.total() and more for a remembered one.
+  using Slot = int32_t;
 
   uint64_t Hash(const Key& key) const;
-  std::optional<Entry> Find(const Key& key, uint64_t hash) const;
+  std::optional<Slot> FindSlot(const Key& key, uint64_t hash) const;
+  Entry EntryOf(Slot slot) const;
+  std::unordered_multimap<uint64_t, Slot>::iterator Listed(Slot slot);
+  void Erase(Slot slot);
+  // Copies a block's key to the slot that was remembered first, and returns that.
+  Slot Remember(int32_t block);
   void Forget(int32_t block);
 
   BlockPool& pool_;
   const int64_t block_positions_;
+  const int64_t remembered_;
+  int64_t next_remembered_ = 0;
   const uint64_t salt_;  // so that nobody can construct keys whose hashes collide
   uint64_t ids_ = 0;
-  std::vector<State> states_;                          // [blocks]
-  std::vector<int32_t> tokens_;                        // [blocks, block_positions]
-  std::unordered_multimap<uint64_t, int32_t> blocks_;  // by hash
+  std::vector<State> states_;                      // [slots]
+  std::vector<int32_t> tokens_;                    // [slots, block_positions]
+  std::unordered_multimap<uint64_t, Slot> slots_;  // by hash
 };
 
 }  // namespace triptych

@@ -227,8 +227,7 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
 
 int64_t ServedPositions(const LoadOptions& options) {
   const ModelConfig& stored = options.checkpoint.config;
-  const ModelConfig served =
-      options.conversion ? ConvertedShape(stored, *options.conversion) : stored;
+  ModelConfig served = options.conversion ? ConvertedShape(stored, *options.conversion) : stored;
   int64_t positions = served.max_position_embeddings;
   if (options.max_positions) {
     if (*options.max_positions > positions) {
@@ -242,8 +241,11 @@ int64_t ServedPositions(const LoadOptions& options) {
   const int64_t width = stored.RotaryTableDim();
   if (width == 0 || positions <= config_limits::kPositionTable / width) return positions;
   const CacheFormat cache = ServedCacheFormat(ServedFormats(stored, options), options);
-  const CacheGeometry geometry = MakeCacheGeometry(served, cache, options.backend.block_positions);
-  const int64_t held = options.backend.kv_cache_bytes / geometry.BytesPerPosition();
+  served.max_position_embeddings = positions;
+  const BackendInfo info =
+      MakeInfo(served, ServedBackend(cache, options), /*expand_from=*/std::nullopt);
+  const int64_t as_large = options.backend.kv_cache_bytes / (width * int64_t{sizeof(float)});
+  const int64_t held = std::min(info.pool_positions(), as_large);
   return std::min(positions, std::max(config_limits::kPositionTable / width, held));
 }
 
@@ -261,15 +263,6 @@ void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
   if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
   const WeightFormats formats = weights.Over(WeightFormat::kBFloat16);
   Place(name, formats, cache.value_or(DefaultCacheFormat(formats.layers)));
-}
-
-std::string ChooseDevice(const AskedWeightFormats& weights, std::optional<CacheFormat> cache) {
-  try {
-    CheckDevice("cuda:0", weights, cache);
-    return "cuda:0";
-  } catch (const std::exception&) {  // including errors of the GPU
-    return "cpu";
-  }
 }
 
 std::optional<int64_t> FreeDeviceBytes(const std::string& name) {

@@ -47,9 +47,10 @@ struct LoadOptions {
 };
 
 // The context as served: the checkpoint's, or options.max_positions. A context whose rotary table
-// would have more than config_limits::kPositionTable elements is lowered to that size, or to the
-// positions that the cache holds if these are more. Throws LoadError if max_positions exceeds the
-// checkpoint's context.
+// would have more than config_limits::kPositionTable elements is lowered to that size. If that is
+// more, it is lowered to the positions of one sequence that the cache holds, and to a table as
+// large as the cache. Throws LoadError if max_positions exceeds the checkpoint's context, or if the
+// cache holds no block.
 int64_t ServedPositions(const LoadOptions& options);
 
 // Memory that a model takes on its device, in bytes. Known before any tensor is read.
@@ -70,9 +71,6 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options);
 // the device exists, and it serves these formats. An absent format is the device's default.
 void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
                  std::optional<CacheFormat> cache);
-
-// "cuda:0" if there is a GPU that serves these formats, else "cpu".
-std::string ChooseDevice(const AskedWeightFormats& weights, std::optional<CacheFormat> cache);
 
 // Free memory in bytes of a GPU, named as for CheckDevice. Absent for the CPU, and for a GPU that
 // CudaDevices does not list. Throws LoadError if CUDA reports an error.

@@ -15,7 +15,10 @@ Scheduler::Scheduler(const SchedulerLimits& limits, BlockPool& pool, int64_t blo
       block_positions_(block_positions),
       groups_(groups),
       most_window_blocks_(groups.MostWindowBlocks(limits.max_batch_tokens, block_positions)),
-      prefixes_(pool, block_positions) {}
+      prefixes_(pool, block_positions,
+                groups.full > 0
+                    ? 0
+                    : std::max(pool.total(), CeilDiv(limits.max_positions, block_positions))) {}
 
 SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
   const auto prompt = std::ssize(request.prompt);
@@ -263,7 +266,8 @@ int64_t Scheduler::CountFound(const Sequence& sequence) {
     for (int64_t group = from; group < to; ++group) {
       const auto found = prefixes_.Find(KeyOf(sequence, before(index), index, group));
       if (!found) return false;
-      found_[(index - first) * groups + group] = found->block;
+      found_[(index - first) * groups + group] =
+          found->block == PrefixCache::kEvicted ? BlockTable::kNone : found->block;
       if (group == 0) found_ids_.push_back(found->id);
     }
     return true;
@@ -274,11 +278,15 @@ int64_t Scheduler::CountFound(const Sequence& sequence) {
     found_.resize((end + 1 - first) * groups, BlockTable::kNone);
     if (!find(end, 0, chained)) break;
   }
+  // Without a full group, the chain may go over evicted blocks.
+  const auto is_held = [&](int64_t index) {
+    return found_[(index - first) * groups] != BlockTable::kNone;
+  };
   // A gap in a window ends the prefix before it.
   for (int64_t index = end - 1;
        index >= std::max(first, groups_.Unseen(end * block_positions_, block_positions_));
        --index) {
-    if (!find(index, chained, groups)) end = index;
+    if (!is_held(index) || !find(index, chained, groups)) end = index;
   }
   return end - first;
 }
@@ -286,6 +294,7 @@ int64_t Scheduler::CountFound(const Sequence& sequence) {
 void Scheduler::FindPrefix(Sequence& sequence) {
   const int64_t first = sequence.registered_blocks, groups = groups_.count();
   if (!LooksUp(sequence) || sequence.computed != first * block_positions_) return;
+  assert(sequence.blocks.length() == first);  // no block is ahead of the computed positions
   const int64_t count = CountFound(sequence);
   if (count == 0) return;
   const int64_t unseen = groups_.Unseen((first + count) * block_positions_, block_positions_);
@@ -294,15 +303,7 @@ void Scheduler::FindPrefix(Sequence& sequence) {
     if (first + i < unseen) {
       std::fill(blocks.begin() + groups_.full, blocks.end(), BlockTable::kNone);
     }
-    if (first + i == sequence.blocks.length()) {
-      sequence.blocks.Share(blocks);
-      continue;
-    }
-    for (int64_t group = 0; group < groups; ++group) {
-      if (blocks[group] != BlockTable::kNone) {
-        sequence.blocks.Replace(first + i, group, blocks[group]);
-      }
-    }
+    sequence.blocks.Share(blocks);
   }
   sequence.last_registered = found_ids_[count - 1];
   sequence.registered_blocks += count;

@@ -156,8 +156,7 @@ class Scheduler {
   PrefixCache::Key KeyOf(const Sequence& sequence, PrefixCache::Prefix before, int64_t index,
                          int64_t group) const;
   // Shares the blocks after the registered ones while the prefix cache has them: those of all full
-  // groups, and those of windowed groups that later positions attend. If all groups are windowed,
-  // those of the first group, too.
+  // groups, and those of windowed groups that later positions attend.
   void FindPrefix(Sequence& sequence);
   // The most blocks that FindPrefix can share. Fills found_.
   int64_t CountFound(const Sequence& sequence);

@@ -52,6 +52,18 @@ std::optional<int32_t> ReadLogprobs(Fields& fields) {
   return std::nullopt;
 }
 
+// Reads OpenAI's name of the level of thoughts, or else OpenRouter's {"effort": ...}.
+void ReadThinking(Fields& fields, CompletionRequest& request) {
+  request.thinking = ReadEffort(fields, "reasoning_effort", "");
+  const Json* const reasoning = fields.Any("reasoning");
+  if (reasoning == nullptr) return;
+  if (!reasoning->is_object()) return fields.Refuse("reasoning", *reasoning, "an object");
+  Fields members(*reasoning, "reasoning.");
+  const Thinking thinking = ReadEffort(members, "effort", "reasoning.");
+  if (const auto error = members.Finish()) fields.Fail(*error);
+  if (!request.thinking.enabled) request.thinking = thinking;
+}
+
 JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenizer) {
   JsonOutput bytes = nullptr;
   for (const unsigned char byte : tokenizer.Decode(one.token)) bytes.push_back(byte);
@@ -72,6 +84,7 @@ Result<ChatRequest> ParseChat(const Json& body) {
   request.options = ReadOptions(fields);
   ReadCommon(fields, completion);
   completion.params.logprobs = ReadLogprobs(fields);
+  ReadThinking(fields, completion);
   ReadTools(fields);
   fields.Lack("echo");
   fields.Lack("add_special_tokens");
@@ -95,6 +108,9 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
                                         "; allowed: models with one, or with one set by the "
                                         "server's --chat-template FILE or NAME (" +
                                         BuiltInTemplateNames() + "), or /v1/completions");
+  }
+  if (const auto error = SetThinking(request.completion.thinking, model, request.options)) {
+    return *error;
   }
   const Result<jinja::Text> prompt = chat_template->Render(request.messages, request.options);
   if (!prompt.ok()) return prompt.error();

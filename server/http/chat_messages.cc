@@ -27,14 +27,15 @@ struct Content {
   std::optional<std::string> thoughts;
 };
 
-// Reads a content part. Its type is "text", or as in /v1/responses "input_text", "output_text" or
-// "reasoning_text", or as in /v1/messages "thinking". `path`: the part's path and a '.'.
+// Reads a content part. Its type is "text", or as in /v1/responses "input_text", "output_text",
+// "reasoning_text" or "summary_text", or as in /v1/messages "thinking". `path`: the part's path and
+// a '.'.
 void ReadPart(const Json& part, const std::string& path, bool may_think, Fields& message,
               Content& content) {
   Fields fields(part, path);
   const Json* const type = fields.Need("type", "\"text\"");
-  const bool thinks =
-      may_think && type != nullptr && (*type == "thinking" || *type == "reasoning_text");
+  const bool thinks = may_think && type != nullptr &&
+                      (*type == "thinking" || *type == "reasoning_text" || *type == "summary_text");
   if (type != nullptr && !thinks && *type != "text" && *type != "input_text" &&
       *type != "output_text") {
     fields.Refuse("type", *type, "\"text\"");
@@ -110,13 +111,33 @@ ChatMessage ReadMessage(Fields& message, const std::string& path) {
   return {role, std::move(content.text).value_or(""), std::move(content.thoughts)};
 }
 
-// The thoughts of an item of the type "reasoning".
+// The thoughts of an item of the type "reasoning": its content, or else its summary.
 std::string ReadReasoningItem(Fields& item, const std::string& path) {
-  item.Ignore({"type", "id", "status", "summary"});
+  item.Ignore({"type", "id", "status"});
   item.Lack("encrypted_content");
-  const Json* const content = item.Any("content");
-  if (content == nullptr || (content->is_array() && content->empty())) return "";
-  return ReadParts(item, "content", path, /*may_think=*/true).thoughts.value_or("");
+  std::string thoughts;
+  for (const char* const name : {"content", "summary"}) {
+    const Json* const value = item.Any(name);
+    if (value == nullptr || value->empty()) continue;
+    Content content = ReadParts(item, name, path, /*may_think=*/true);
+    if (content.text) AddLine(*content.text, content.thoughts);
+    if (thoughts.empty()) thoughts = std::move(content.thoughts).value_or("");
+  }
+  return thoughts;
+}
+
+// Appends a message. `thoughts` of items before it are those of the assistant, which may have said
+// nothing after them.
+void AddMessage(ChatMessage message, std::optional<std::string>& thoughts,
+                std::vector<ChatMessage>& messages) {
+  if (thoughts && message.role != ChatRole::kAssistant) {
+    messages.push_back({ChatRole::kAssistant, "", std::move(thoughts)});
+  } else if (thoughts) {
+    if (message.reasoning) AddLine(*message.reasoning, thoughts);
+    message.reasoning = std::move(thoughts);
+  }
+  thoughts.reset();
+  messages.push_back(std::move(message));
 }
 
 }  // namespace
@@ -134,7 +155,7 @@ std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name) {
     return {};
   }
   std::vector<ChatMessage> messages;
-  bool begun = false;  // the last message is an item of the type "reasoning"
+  std::optional<std::string> thoughts;  // of the items before the next message
   for (size_t i = 0; i < array->size(); ++i) {
     const Json& object = (*array)[i];
     const std::string path = At(name, i);
@@ -145,23 +166,17 @@ std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name) {
     Fields item(object, path + ".");
     const auto type = object.find("type");
     if (type != object.end() && *type == "reasoning") {
-      messages.push_back({ChatRole::kAssistant, "", ReadReasoningItem(item, path + ".")});
-      begun = true;
+      const std::string more = ReadReasoningItem(item, path + ".");
+      if (!more.empty()) AddLine(more, thoughts);
     } else {
-      ChatMessage message = ReadMessage(item, path + ".");
-      if (begun && message.role == ChatRole::kAssistant) {
-        if (!message.reasoning) message.reasoning = std::move(messages.back().reasoning);
-        messages.back() = std::move(message);
-      } else {
-        messages.push_back(std::move(message));
-      }
-      begun = false;
+      AddMessage(ReadMessage(item, path + "."), thoughts, messages);
     }
     if (auto error = item.Finish()) {
       fields.Fail(std::move(*error));
       return {};
     }
   }
+  if (thoughts) messages.push_back({ChatRole::kAssistant, "", std::move(thoughts)});
   return messages;
 }
 

@@ -16,7 +16,7 @@ std::string ReadContent(Fields& fields, const std::string& name, const std::stri
 
 // The messages in the member `name`. Members that change nothing are ignored. Thoughts of the
 // assistant are a member of its message, such as reasoning_content; parts of the type "thinking" in
-// its content; or an item of the type "reasoning" before it, which otherwise is a message without
+// its content; or items of the type "reasoning" before it, which without it are a message without
 // content.
 std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name);
 

@@ -10,6 +10,7 @@
 #include "server/core/error.h"
 #include "server/core/requests/request_params.h"
 #include "server/http/fields.h"
+#include "server/http/thinking.h"
 
 namespace triptych::server {
 
@@ -27,6 +28,7 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
   bool usage_in_chunks = false;
+  Thinking thinking;  // of chats, as the client asks for it
   ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // of the reply
 
   void AddPrompt(std::vector<int32_t> tokens);

@@ -23,6 +23,33 @@ void ReadTyped(Fields& fields, const std::string& name,
   if (!fits) fields.Refuse(name, *value, "the type \"" + std::string(*allowed.begin()) + "\"");
 }
 
+// Reads {"type": "enabled", "budget_tokens": N}, {"type": "disabled"} or {"type": "adaptive"},
+// which leaves it to the template. The budget is Anthropic's target and not a bound.
+Thinking ReadThinkingType(Fields& fields) {
+  constexpr const char* kTypes = R"("enabled", "disabled", "adaptive")";
+  const Json* const value = fields.Any("thinking");
+  if (value == nullptr) return {};
+  if (!value->is_object()) {
+    fields.Refuse("thinking", *value, "an object");
+    return {};
+  }
+  Fields members(*value, "thinking.");
+  Thinking thinking = {.enabled = {}, .effort = {}, .field = "thinking.type"};
+  const Json* const type = members.Need("type", kTypes);
+  if (type != nullptr && (*type == "enabled" || *type == "disabled")) {
+    thinking.enabled = *type == "enabled";
+  } else if (type != nullptr && *type != "adaptive") {
+    members.Refuse("type", *type, kTypes);
+  }
+  const auto budget = members.Integer("budget_tokens");
+  if (budget && *budget < 1) {
+    members.Refuse("budget_tokens", *budget, "an integer, at least 1");
+  }
+  members.Lack("display", "summarized");
+  if (const auto error = members.Finish()) fields.Fail(*error);
+  return thinking;
+}
+
 std::string MessageEvent(const std::string& type, const JsonOutput& members) {
   JsonOutput event = {{"type", type}};
   event.update(members);
@@ -61,8 +88,19 @@ Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
   for (ChatMessage& message : ReadMessages(fields, "messages")) {
     request.messages.push_back(std::move(message));
   }
-  // A last message of the assistant is the beginning of the reply.
-  if (!request.messages.empty() && request.messages.back().role == ChatRole::kAssistant) {
+  // A last message of the assistant is the beginning of the reply, which may be empty.
+  const auto is_last_reply = [&] {
+    return !request.messages.empty() && request.messages.back().role == ChatRole::kAssistant;
+  };
+  if (is_last_reply() && request.messages.back().content.empty() && request.messages.size() > 1) {
+    if (request.messages.back().reasoning) {
+      fields.Fail(InvalidArgument("messages",
+                                  "end with thoughts of the assistant, which cannot be continued; "
+                                  "allowed: a text after them, or a message of the user"));
+    }
+    request.messages.pop_back();
+  }
+  if (is_last_reply()) {
     request.options.add_generation_prompt = false;
     request.options.continue_final_message = true;
   }
@@ -73,7 +111,7 @@ Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
   completion.stream = fields.Bool("stream").value_or(false);
   fields.Lack("tools");
   ReadTyped(fields, "tool_choice", {"none", "auto"});
-  ReadTyped(fields, "thinking", {"disabled"});
+  completion.thinking = ReadThinkingType(fields);
   for (const char* const name : {"mcp_servers", "container", "context_management"}) {
     fields.Lack(name);
   }

@@ -63,6 +63,8 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
       {"device", model.info.device_memory ? model.info.device_memory->device : "cpu"},
       {"bytes_per_position", model.info.geometry.BytesPerPosition()},
       {"mha_bytes_per_position", model.info.geometry.mha_bytes_per_position},
+      {"sliding_window",
+       model.config.HasWindows() ? JsonOutput(model.config.sliding_window) : JsonOutput(nullptr)},
       {"max_positions", model.config.max_position_embeddings},
       {"max_model_len", MostPositions(model)},  // vLLM's name
       {"generation_defaults", DefaultsJson(model.defaults)},

@@ -13,6 +13,7 @@
 #include "server/http/json_output.h"
 #include "server/http/ollama_answer.h"
 #include "server/http/ollama_requests.h"
+#include "server/http/thinking.h"
 
 namespace triptych::server {
 namespace {
@@ -109,10 +110,12 @@ HttpResponse OllamaShow(const Json& body, const ModelRegistry& models, int64_t c
   const auto found = FindOllamaModel(models, name);
   if (!found.ok()) return ErrorResponse(found.error());
   const ModelInfo& model = *found.value();
+  JsonOutput capabilities = {"completion"};
+  if (CanThink(model)) capabilities.push_back("thinking");
   return {.body = ToText({{"parameters", ParameterLines(model.defaults)},
                           {"details", Details(model)},
                           {"model_info", ModelInfoJson(model)},
-                          {"capabilities", {"completion"}},
+                          {"capabilities", std::move(capabilities)},
                           {"modified_at", UtcTime(created)}})};
 }
 

@@ -17,7 +17,17 @@ void IgnoreRunnerOptions(Fields& options) {
                   "embedding_only", "mirostat_tau", "mirostat_eta"});
 }
 
-void ReadOptions(Fields& fields, CompletionRequest& request) {
+// Reads a member about how penalties see the text, of which only `ours` is supported. Without a
+// penalty it changes nothing.
+void ReadPenaltyOption(Fields& options, const char* name, const Json& ours, bool penalizes) {
+  const Json* const value = options.Any(name);
+  if (!penalizes || value == nullptr || *value == ours) return;
+  options.Refuse(name, *value, ShownJson(ours) + ", or no penalty");
+}
+
+// `defaults`: the model's.
+void ReadOptions(Fields& fields, const serving::RequestDefaults& defaults,
+                 CompletionRequest& request) {
   request.length_field = "num_predict";
   request.repetition_field = "repeat_penalty";
   const Json* const object = fields.Any("options");
@@ -32,13 +42,12 @@ void ReadOptions(Fields& fields, CompletionRequest& request) {
     // As in Ollama, the output is not bounded by 0 or less.
     request.params.max_new_tokens = *most > 0 ? *most : limits::kNewTokens.high;
   }
-  // The repetition penalty here looks at the whole text, which -1 means.
-  if (request.params.sampling.repetition_penalty.value_or(1) == 1) {
-    options.Ignore({"repeat_last_n"});
-  } else {
-    options.Lack("repeat_last_n", -1);
-  }
-  options.Lack("penalize_newline", true);
+  const SamplingFields& sampling = request.params.sampling;
+  const bool penalizes =
+      sampling.repetition_penalty.value_or(defaults.sampling.repetition_penalty) != 1 ||
+      sampling.presence_penalty.value_or(0) != 0 || sampling.frequency_penalty.value_or(0) != 0;
+  ReadPenaltyOption(options, "repeat_last_n", -1, penalizes);  // the whole text
+  ReadPenaltyOption(options, "penalize_newline", true, penalizes);
   options.Lack("mirostat", 0);
   options.Lack("tfs_z", 1);
   options.Lack("typical_p", 1);
@@ -46,13 +55,30 @@ void ReadOptions(Fields& fields, CompletionRequest& request) {
   if (const auto error = options.Finish()) fields.Fail(*error);
 }
 
+// Reads true, false or a level.
+Thinking ReadThink(Fields& fields) {
+  const Json* const value = fields.Any("think");
+  if (value == nullptr) return {};
+  Thinking thinking = {.enabled = true, .effort = {}, .field = "think"};
+  if (value->is_boolean()) {
+    thinking.enabled = value->get<bool>();
+  } else if (*value == "low" || *value == "medium" || *value == "high" || *value == "max") {
+    thinking.effort = value->get<std::string>();
+  } else {
+    fields.Refuse("think", *value, R"(true, false, "low", "medium", "high", "max")");
+  }
+  return thinking;
+}
+
 // Reads the members that chats and prompts share.
-void ReadShared(Fields& fields, CompletionRequest& request) {
+void ReadShared(Fields& fields, const ModelRegistry& models, CompletionRequest& request) {
   fields.Need("model", "the name of a model");
   request.params.model = fields.String("model").value_or("");
   request.stream = fields.Bool("stream").value_or(true);
-  ReadOptions(fields, request);
-  for (const char* const name : {"format", "think", "logprobs"}) fields.Lack(name);
+  const auto model = FindOllamaModel(models, request.params.model);
+  ReadOptions(fields, model.ok() ? model.value()->defaults : serving::RequestDefaults(), request);
+  request.thinking = ReadThink(fields);
+  for (const char* const name : {"format", "logprobs"}) fields.Lack(name);
   fields.Lack("top_logprobs", 0);
   fields.Ignore({"keep_alive", "truncate", "shift"});
 }
@@ -61,11 +87,15 @@ bool IsEmptyList(const Json* value) {
   return value == nullptr || (value->is_array() && value->empty());
 }
 
-// Replaces the name by that of the served model.
-std::optional<Error> ResolveModel(const ModelRegistry& models, std::string& name) {
-  const auto model = FindOllamaModel(models, name);
+// Replaces the model's name by that of the served model. An error, in Ollama's words, if it must
+// think and cannot.
+std::optional<Error> ResolveModel(const ModelRegistry& models, CompletionRequest& request) {
+  const auto model = FindOllamaModel(models, request.params.model);
   if (!model.ok()) return model.error();
-  name = model.value()->name;
+  if (request.thinking.enabled.value_or(false) && !CanThink(*model.value())) {
+    return InvalidArgument("", Quote(request.params.model) + " does not support thinking");
+  }
+  request.params.model = model.value()->name;
   return std::nullopt;
 }
 
@@ -84,12 +114,12 @@ Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& mod
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   Fields fields(body);
-  ReadShared(fields, completion);
+  ReadShared(fields, models, completion);
   fields.Lack("tools");
   const bool loads = IsEmptyList(fields.Any("messages"));
   if (!loads) request.messages = ReadMessages(fields, "messages");
   if (const auto error = fields.Finish()) return *error;
-  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (const auto error = ResolveModel(models, completion)) return *error;
   if (loads) return OllamaRequest(OllamaLoad{completion.params.model, /*is_chat=*/true});
   return OllamaRequest(std::move(request));
 }
@@ -99,14 +129,16 @@ Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry&
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   Fields fields(body);
-  ReadShared(fields, completion);
+  ReadShared(fields, models, completion);
   const std::string_view prompt = fields.String("prompt").value_or("");
   const std::string_view system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);
   for (const char* const name : {"suffix", "images", "template", "context"}) fields.Lack(name);
-  if (raw) fields.Lack("system");
+  if (raw) {
+    for (const char* const name : {"system", "think"}) fields.Lack(name);
+  }
   if (const auto error = fields.Finish()) return *error;
-  if (const auto error = ResolveModel(models, completion.params.model)) return *error;
+  if (const auto error = ResolveModel(models, completion)) return *error;
   if (prompt.empty()) return OllamaRequest(OllamaLoad{completion.params.model});
   const auto& chat_template = models.Find(completion.params.model).value()->chat_template;
   if (raw || (chat_template == nullptr && system.empty())) {

@@ -32,13 +32,14 @@ void ReadTextFormat(Fields& fields) {
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
 
-// Reads {"effort": null, "summary": null}: the template decides about thoughts.
-void ReadReasoning(Fields& fields) {
+// Reads {"effort": LEVEL, "summary": "auto"}. There is no summary, as the reply has the thoughts.
+void ReadThinking(Fields& fields, Thinking& thinking) {
   const Json* const reasoning = fields.Any("reasoning");
   if (reasoning == nullptr) return;
   if (!reasoning->is_object()) return fields.Refuse("reasoning", *reasoning, "an object");
   Fields members(*reasoning, "reasoning.");
-  for (const char* const name : {"effort", "summary", "generate_summary"}) members.Lack(name);
+  thinking = ReadEffort(members, "effort", "reasoning.");
+  for (const char* const name : {"summary", "generate_summary"}) members.Lack(name, "auto");
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
 
@@ -48,7 +49,6 @@ void ReadUnsupported(Fields& fields) {
                                  "include", "tools", "max_tool_calls"}) {
     fields.Lack(name);
   }
-  ReadReasoning(fields);
   const Json* const choice = fields.Any("tool_choice");
   if (choice != nullptr && *choice != "auto") fields.Lack("tool_choice", "none");
   fields.Lack("truncation", "disabled");
@@ -72,6 +72,7 @@ Result<ChatRequest> ParseResponses(const Json& body) {
   completion.params.max_new_tokens = fields.Integer("max_output_tokens");
   completion.stream = fields.Bool("stream").value_or(false);
   ReadTextFormat(fields);
+  ReadThinking(fields, completion.thinking);
   ReadUnsupported(fields);
   if (const auto error = fields.Finish()) return *error;
   return request;
@@ -83,6 +84,7 @@ ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionReque
       max_output_tokens_(request.params.max_new_tokens),
       temperature_(request.params.sampling.temperature),
       top_p_(request.params.sampling.top_p),
+      effort_(request.thinking.effort),
       splitter_(request.thoughts),
       thoughts_{.type = "reasoning", .part_type = "reasoning_text", .id = "rs_" + start.request_id},
       message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id},
@@ -136,7 +138,8 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
       {"output", JsonOutput::array()},
       {"parallel_tool_calls", false},
       {"previous_response_id", nullptr},
-      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+      {"reasoning",
+       {{"effort", effort_ ? JsonOutput(*effort_) : JsonOutput(nullptr)}, {"summary", nullptr}}},
       {"store", false},
       {"temperature", temperature_ ? JsonOutput(*temperature_) : JsonOutput(nullptr)},
       {"text", {{"format", {{"type", "text"}}}}},

@@ -66,6 +66,7 @@ class ResponsesAnswer final : public Answer {
   const std::string id_;
   const std::optional<int64_t> max_output_tokens_;
   const std::optional<float> temperature_, top_p_;
+  const std::optional<std::string> effort_;  // of thoughts
   const int64_t created_ = UnixTime();
   int64_t next_number_ = 0;  // of events
   ReasoningSplitter splitter_;

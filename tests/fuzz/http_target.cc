@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -15,6 +16,7 @@
 #include "server/http/error_response.h"
 #include "server/http/fields.h"
 #include "server/http/messages.h"
+#include "server/http/ollama_requests.h"
 #include "server/http/request_reader.h"
 #include "server/http/request_target.h"
 #include "server/http/responses.h"
@@ -65,14 +67,24 @@ void CheckTarget(const std::string& text) {
   Promise(target.value().path.find('?') == std::string::npos, "a path ends before the query");
 }
 
+const server::ChatTemplateText kThinkingTemplate = {
+    .name = "thinks",
+    .text =
+        "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}"
+        "{{ '<think>' if enable_thinking }}{{ thinking }}{{ reasoning_effort }}"};
+
 // Renders the chat with every template; begin and end tokens must never come from a message's text.
 void CheckChat(const server::Result<server::ChatRequest>& chat) {
   if (!chat.ok()) return PromiseClear(chat.error());
   server::ModelInfo model;
   model.tokenizer = std::make_shared<const ByteTokenizer>();
+  std::vector<server::ChatTemplateText> templates = {kThinkingTemplate};
   for (const char* const name : {"chatml", "llama2", "llama3", "mistral", "plain", "zephyr"}) {
+    templates.push_back(*server::BuiltInTemplate(name));
+  }
+  for (const server::ChatTemplateText& text : templates) {
     model.chat_template = std::make_shared<const server::ChatTemplate>(
-        *server::BuiltInTemplate(name), *model.tokenizer, server::ChatTemplate::SpecialTexts());
+        text, *model.tokenizer, server::ChatTemplate::SpecialTexts());
     const server::Result<server::CompletionRequest> request =
         server::ToCompletion(chat.value(), model);
     if (!request.ok()) {
@@ -102,6 +114,40 @@ void CheckPrompts(const server::CompletionRequest& request) {
   }
 }
 
+// The models "a", which has a chat template with thoughts, and "b", which has none.
+const server::ModelRegistry& Models() {
+  static const server::ModelRegistry registry([] {
+    std::vector<server::ModelInfo> models(2);
+    models[0].name = "a";
+    models[0].tokenizer = std::make_shared<const ByteTokenizer>();
+    models[0].chat_template = std::make_shared<const server::ChatTemplate>(
+        kThinkingTemplate, *models[0].tokenizer, server::ChatTemplate::SpecialTexts());
+    models[1].name = "b";
+    models[1].tokenizer = models[0].tokenizer;
+    models[1].defaults.sampling.repetition_penalty = 1.5F;
+    return models;
+  }());
+  return registry;
+}
+
+// A request of Ollama's names a model, with which it only loads it, chats, or continues a text.
+void CheckOllama(const server::Result<server::OllamaRequest>& request) {
+  if (!request.ok()) return PromiseClear(request.error());
+  const auto named = [](const std::string& model) {
+    Promise(model == "a" || model == "b", "a request names a model");
+  };
+  if (const auto* const load = std::get_if<server::OllamaLoad>(&request.value())) {
+    named(load->model);
+  } else if (const auto* const text = std::get_if<server::CompletionRequest>(&request.value())) {
+    named(text->params.model);
+    CheckPrompts(*text);
+  } else {
+    const auto& chat = std::get<server::ChatRequest>(request.value());
+    named(chat.completion.params.model);
+    CheckChat(chat);
+  }
+}
+
 void CheckBody(const std::string& text) {
   const server::Result<Json> body = server::ParseBody(text);
   if (!body.ok()) return PromiseClear(body.error());
@@ -115,6 +161,8 @@ void CheckBody(const std::string& text) {
   CheckChat(server::ParseChat(body.value()));
   CheckChat(server::ParseResponses(body.value()));
   CheckChat(server::ParseMessages(body.value(), /*counts=*/true));
+  CheckOllama(server::ParseOllamaChat(body.value(), Models()));
+  CheckOllama(server::ParseOllamaGenerate(body.value(), Models(), {}));
 }
 
 }  // namespace

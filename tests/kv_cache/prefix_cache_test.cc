@@ -127,6 +127,50 @@ TEST_F(PrefixCacheTest, AnIdIsNeverUsedAgain) {
   EXPECT_NE(again.id, listed.id);
 }
 
+TEST(RememberingPrefixCacheTest, BlocksAfterEvictedOnesAreFound) {
+  BlockPool pool(2);
+  PrefixCache cache(pool, kBlockPositions, /*remembered=*/2);
+  const std::vector<int32_t> abc = {1, 2, 3};
+  // A chain of blocks with equal tokens, in a pool that holds the last two.
+  std::vector<PrefixCache::Prefix> ids = {PrefixCache::kShared};
+  const auto append = [&] {
+    std::vector<int32_t> block;
+    ASSERT_TRUE(pool.Allocate(1, block));
+    ids.push_back(cache.Register({.before = ids.back(), .tokens = abc}, block[0], true).id);
+    pool.Release(block);
+  };
+  const auto find = [&](size_t i) { return cache.Find({.before = ids[i], .tokens = abc}); };
+  for (int i = 0; i < 4; ++i) append();
+  for (size_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(find(i)) << i;
+    EXPECT_EQ(find(i)->id, ids[i + 1]);
+    EXPECT_EQ(find(i)->block == PrefixCache::kEvicted, i < 2) << i;
+  }
+  // The first one is forgotten when a third is evicted.
+  append();
+  EXPECT_FALSE(find(0));
+  EXPECT_TRUE(find(1));
+  // A block that is computed again has its id again. Its allocation evicts the fourth.
+  std::vector<int32_t> again;
+  ASSERT_TRUE(pool.Allocate(1, again));
+  EXPECT_EQ(cache.Register({.before = ids[2], .tokens = abc}, again[0], true).id, ids[3]);
+  EXPECT_EQ(find(2)->block, again[0]);
+  EXPECT_EQ(cache.RegisteredAs(again[0])->id, ids[3]);
+  EXPECT_EQ(find(3)->block, PrefixCache::kEvicted);
+  pool.Release(again);
+}
+
+TEST(RememberingPrefixCacheTest, BlocksThatAreNotKeptAreNotRemembered) {
+  BlockPool pool(1);
+  PrefixCache cache(pool, kBlockPositions, /*remembered=*/1);
+  const std::vector<int32_t> abc = {1, 2, 3};
+  std::vector<int32_t> block;
+  ASSERT_TRUE(pool.Allocate(1, block));
+  cache.Register({.tokens = abc}, block[0], /*keep=*/false);
+  pool.Release(block);
+  EXPECT_FALSE(cache.Find({.tokens = abc}));
+}
+
 TEST(BlockPoolTest, CountsSharedBlocksOnce) {
   BlockPool pool(3);
   std::vector<int32_t> blocks;

@@ -57,5 +57,22 @@ TEST(ServedPositionsTest, ARotaryTableIsBoundedByTheCache) {
   EXPECT_EQ(ServedPositions(options), 1000);
 }
 
+// A window bounds the cache of its layers, so that more positions fit.
+TEST(ServedPositionsTest, WindowsLeaveRoomForMorePositions) {
+  LoadOptions options = Million();
+  ModelConfig& config = options.checkpoint.config;
+  config.sliding_window = 1024;
+  config.layer_types = {LayerType::kSliding, LayerType::kFull};
+  options.backend.kv_cache_bytes = int64_t{2048} * 300'000;
+  // Rows of one layer are for the other's full positions. The window's blocks hold as many
+  // positions as a step computes, the window, and a block.
+  EXPECT_EQ(ServedPositions(options), 2 * 300'000 - (1024 + 512 + 16));
+  // Windows in all layers bound only the rotary table: as large as the cache, 512 bytes each.
+  config.layer_types.clear();
+  EXPECT_EQ(ServedPositions(options), 1 << 20);
+  options.backend.kv_cache_bytes = int64_t{512} * 400'000;
+  EXPECT_EQ(ServedPositions(options), 400'000);
+}
+
 }  // namespace
 }  // namespace triptych::loaded_model_test

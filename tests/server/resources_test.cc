@@ -56,12 +56,14 @@ TEST_F(ResourcesTest, MaxIsNoLimit) {
   ExpectCpus(64);
 }
 
-TEST_F(ResourcesTest, TimeIsRoundedUpToWholeCpus) {
+TEST_F(ResourcesTest, TimeIsRoundedDownToWholeCpus) {
   Write("proc/self/cgroup", "0::/\n");
-  for (const auto& [time, cpus] : {std::pair{"150000 100000", 2},
+  for (const auto& [time, cpus] : {std::pair{"150000 100000", 1},
                                    {"10000 100000", 1},
                                    {"100000 100000", 1},
-                                   {"100001 100000", 2},
+                                   {"199999 100000", 1},
+                                   {"200000 100000", 2},
+                                   {"765000 100000", 7},
                                    {"9000000000 100000", 64}}) {
     SCOPED_TRACE(time);
     Write("sys/fs/cgroup/cpu.max", time);
@@ -110,7 +112,7 @@ TEST_F(ResourcesTest, CpuSets) {
 TEST_F(ResourcesTest, TheLesserOfTimeAndCpuSet) {
   Write("proc/self/cgroup", "0::/\n");
   Write("sys/fs/cgroup/cpuset.cpus.effective", "0-3\n");
-  Write("sys/fs/cgroup/cpu.max", "250000 100000\n");
+  Write("sys/fs/cgroup/cpu.max", "350000 100000\n");
   ExpectCpus(3);
   Write("sys/fs/cgroup/cpu.max", "600000 100000\n");
   ExpectCpus(4);

@@ -457,6 +457,34 @@ TEST(SchedulerWindowTest, APrefixNeedsItsWindow) {
   EXPECT_EQ(cached("f", 40), 0);
 }
 
+TEST(SchedulerWindowTest, WithoutFullLayersAPrefixNeedsItsLastWindowAlone) {
+  const auto request = [](const char* id, int64_t shared) {
+    Request r = MakeRequest(id, 48, 1);
+    std::fill(r.prompt.begin(), r.prompt.end(), int32_t{r.prompt.front()});
+    for (int64_t i = 0; i < shared; ++i) r.prompt[i] = static_cast<int32_t>(1000 + i);
+    return r;
+  };
+  // Eight of the prompt's twelve blocks.
+  Harness h({.max_batch_tokens = 8, .max_positions = 1000}, 8, 4,
+            {.full = 0, .windowed = 1, .window = 8});
+  const auto cached = [&](const char* id, int64_t shared) {
+    h.Submit(request(id, shared));
+    h.scheduler_.Schedule(h.now_, PrefillThrottle::kUnlimited);
+    const int64_t tokens = h.Find(id).cached_prompt_tokens;
+    EXPECT_LE(h.Find(id).blocks.size(), 2 + 2) << "the window, and a chunk";
+    h.Remove(id);
+    return tokens;
+  };
+  h.Submit(request("a", 40));
+  h.Drain();
+  EXPECT_EQ(cached("b", 40), 40);
+  // The blocks before this prefix's end are evicted.
+  EXPECT_EQ(cached("c", 9), 0);
+  h.Submit(request("e", 0));
+  h.Drain();
+  EXPECT_EQ(cached("f", 40), 0);
+}
+
 // --- Everything at once -----------------------------------------------------------------------
 
 struct Scenario {

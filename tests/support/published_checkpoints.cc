@@ -638,6 +638,13 @@ std::vector<NamedConfig> EveryFamily() {
        {"attention_bias", true},
        {"rms_norm_eps", 0.05},
        {"tie_word_embeddings", false}});
+  Json split = gemma3;
+  split.erase("rope_theta");
+  add("Gemma3ParametersOfKinds", split,
+      {{"rope_parameters",
+        {{"full_attention", {{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 3000.0}}},
+         {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 50.0}}}}},
+       {"sliding_window_pattern", 2}});
   add("Gemma3EveryFull", gemma3, {{"sliding_window_pattern", 1}});
 
   const Json starcoder = With(

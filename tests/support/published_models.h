@@ -80,7 +80,8 @@
 // gemma3_text: as gemma2, with both soft-caps null by default, and
 //   Norms, stored less 1, over each query and key head, with weights q_norm and k_norm, precede
 //   rotation. Every sliding_window_pattern-th (6) layer is full by default. Sliding layers turn by
-//   rope_local_base_freq (10000) instead of rope_theta, without rope_scaling.
+//   rope_local_base_freq (10000) instead of rope_theta, without rope_scaling. rope_parameters may
+//   have sliding_attention and full_attention, each with its own rope_theta.
 // olmo2: as llama, without mlp_bias, and
 //   rms_norm_eps (1e-5). No norms of inputs, but of the outputs of attention and MLP, and of all
 //   queries and all keys before rotation.
@@ -105,10 +106,10 @@
 //   all        quantization_config, is_encoder_decoder, architectures other than causal language
 //              models, activations that Activate does not know.
 //   rotary     partial_rotary_factor other than 1, except where it is listed above; rope_parameters
-//   by kinds of layers; rope_scaling
-//              together with rope_parameters; other types. Published code disagrees on only one of
-//              mscale and mscale_all_dim, and on longrope with two different tables if
-//              max_position_embeddings is above the original.
+//              by kinds of layers, except gemma3_text's; rope_scaling together with rope_parameters;
+//              other types. Published code disagrees on only one of mscale and mscale_all_dim, and
+//              on longrope with two different tables if max_position_embeddings is above the
+//              original.
 //   mistral    layer_types other than full_attention.
 //   qwen2      use_mrope.
 //   deepseek   num_key_value_heads other than H; layers of experts.

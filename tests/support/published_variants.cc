@@ -155,11 +155,17 @@ class VariantDecoder {
     const double share =
         partly ? Get(config_, "partial_rotary_factor", Is("phi3") ? 1.0 : 0.25) : 1.0;
     const auto dim = static_cast<int64_t>(static_cast<double>(d_) * share);
-    Rotary rotary = RotaryOf(config_, dim, x.size(0));
-    if (Is("gemma3_text") && Slides(layer)) {
-      const Json local = {{"rope_theta", Get(config_, "rope_local_base_freq", 10000.0)}};
-      rotary = RotaryOf(local, dim, x.size(0));
+    Json turning = config_;
+    if (Is("gemma3_text")) {
+      const Json kinds = Get<Json>(config_, "rope_parameters", Json::object());
+      if (kinds.contains("full_attention")) {
+        turning["rope_parameters"] =
+            kinds.at(Slides(layer) ? "sliding_attention" : "full_attention");
+      } else if (Slides(layer)) {
+        turning = {{"rope_theta", Get(config_, "rope_local_base_freq", 10000.0)}};
+      }
     }
+    const Rotary rotary = RotaryOf(turning, dim, x.size(0));
     return at::cat({Rotate(rotary, x.slice(2, 0, dim), Is("cohere")), x.slice(2, dim)}, 2);
   }
 

@@ -96,9 +96,8 @@ ModelConfig ParseGemma2Config(JsonFields& fields) {
 ModelConfig ParseGemma3TextConfig(JsonFields& fields) {
   const auto default_window = static_cast<int64_t>(DefaultOf(fields, "sliding_window", 4096));
   ModelConfig config = TakeGemmaCommon(fields);
-  RequireRopeTheta(fields);
   const int64_t context = config.max_position_embeddings;
-  TakeRope(fields, config);
+  const double local = TakeSplitRope(fields, config);
   if (config.max_position_embeddings > context) {  // which is the extended context already
     config.max_position_embeddings = context;
     fields.SetContextOrigin("");
@@ -109,7 +108,6 @@ ModelConfig ParseGemma3TextConfig(JsonFields& fields) {
   fields.Ignore("_sliding_window_pattern");  // the same in files with layer_types
   std::vector<LayerType> types = TakeLayerTypes(fields, config);
   if (types.empty()) types = SlidingExceptEvery(pattern, config);
-  const double local = fields.Number("rope_local_base_freq", config_limits::kRopeTheta, 10000.0);
   // Layers that slide turn locally even if their window is unbounded.
   const int64_t window = TakeWindow(fields, default_window);
   SetWindow(window == 0 ? config_limits::kOptionalWindow.high : window, std::move(types), config);

@@ -152,22 +152,47 @@ void TakeRotaryDim(JsonFields& fields, JsonFields& scaling, double share, ModelC
   config.rotary_dim = rotated == config.head_dim ? 0 : rotated;
 }
 
-// `share`: the default of partial_rotary_factor, if the family has that field. YaRN's part of the
-// result is for latent attention.
-Yarn TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double> share = {}) {
-  config.position_embedding = PositionEmbedding::kRope;
-  constexpr const char *kScaling = "rope_scaling", *kParameters = "rope_parameters";
+constexpr const char *kScaling = "rope_scaling", *kParameters = "rope_parameters";
+constexpr const char *kFullLayers = "full_attention", *kSlidingLayers = "sliding_attention";
+
+bool IsSplit(const Json& parameters) {
+  return parameters.is_object() &&
+         (parameters.contains(kFullLayers) || parameters.contains(kSlidingLayers));
+}
+
+// Takes rope_scaling or rope_parameters, whose name becomes `field`. If there are parameters for
+// each kind of layers, takes those of full layers and sets theta of the others.
+JsonFields TakeScaling(JsonFields& fields, const char*& field, double* local_theta) {
   if (fields.Has(kScaling) && fields.Has(kParameters)) {
     fields.RefuseValue(kParameters, fields.Take(kParameters, nullptr),
                        "allowed where there is no rope_scaling");
   }
-  config.rope_theta = fields.Number("rope_theta", config_limits::kRopeTheta, 10000.0);
-  if (!share) fields.Only("partial_rotary_factor", 1.0);
-  const char* const field = fields.Has(kParameters) ? kParameters : kScaling;
+  field = fields.Has(kParameters) ? kParameters : kScaling;
   const Json given = fields.Take(field, Json::object());
   if (!given.is_object()) fields.RefuseValue(field, given, "allowed: an object, null");
   JsonFields scaling = fields.Inside(field, given);
   scaling.DropNulls();
+  if (local_theta == nullptr || !IsSplit(given)) return scaling;
+  JsonFields local = scaling.Inside(kSlidingLayers, scaling.Take(kSlidingLayers, nullptr));
+  *local_theta = local.Number("rope_theta", config_limits::kRopeTheta, *local_theta);
+  local.Only("rope_type", "default");
+  local.Only("partial_rotary_factor", 1.0);
+  local.RefuseLeftOver();
+  JsonFields full = scaling.Inside(kFullLayers, scaling.Take(kFullLayers, nullptr));
+  scaling.RefuseLeftOver();
+  full.DropNulls();
+  return full;
+}
+
+// `share`: the default of partial_rotary_factor, if the family has that field. `local_theta`: of
+// layers with a window, if the family has that. YaRN's part of the result is for latent attention.
+Yarn TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double> share = {},
+                  double* local_theta = nullptr) {
+  config.position_embedding = PositionEmbedding::kRope;
+  config.rope_theta = fields.Number("rope_theta", config_limits::kRopeTheta, 10000.0);
+  if (!share) fields.Only("partial_rotary_factor", 1.0);
+  const char* field = nullptr;
+  JsonFields scaling = TakeScaling(fields, field, local_theta);
   config.rope_theta = scaling.Number("rope_theta", config_limits::kRopeTheta, config.rope_theta);
   if (config.rope_theta <= 1) {
     fields.Refuse("rope_theta", Json(config.rope_theta).dump(), "allowed: a number above 1");
@@ -215,6 +240,18 @@ void TakeRope(JsonFields& fields, ModelConfig& config) { TakeRotation(fields, co
 
 void TakePartialRope(JsonFields& fields, double share, ModelConfig& config) {
   TakeRotation(fields, config, share);
+}
+
+double TakeSplitRope(JsonFields& fields, ModelConfig& config) {
+  constexpr const char *kTheta = "rope_theta", *kLocal = "rope_local_base_freq";
+  const Json parameters = fields.left_over().value(kParameters, Json());
+  const Json full = IsSplit(parameters) ? parameters.value(kFullLayers, Json()) : parameters;
+  if (!fields.Has(kTheta) && !(full.is_object() && full.contains(kTheta))) {
+    fields.RefuseMissing(kTheta);
+  }
+  double local = fields.Number(kLocal, config_limits::kRopeTheta, 10000.0);
+  TakeRotation(fields, config, /*share=*/{}, &local);
+  return local;
 }
 
 void TakeLatentRope(JsonFields& fields, ModelConfig& config) {

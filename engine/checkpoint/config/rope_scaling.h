@@ -19,6 +19,11 @@ void TakeRope(JsonFields& fields, ModelConfig& config);
 // by default `share`. REQUIRES: the config has head_dim.
 void TakePartialRope(JsonFields& fields, double share, ModelConfig& config);
 
+// The same for a family whose layers with a window turn by a theta of their own, which is the
+// result. It is rope_local_base_freq, by default 10000, or in rope_parameters that has an object
+// for each kind of layers. Theta of the others has no default.
+double TakeSplitRope(JsonFields& fields, ModelConfig& config);
+
 // The same for latent attention. YaRN's mscale_all_dim also multiplies the scores.
 void TakeLatentRope(JsonFields& fields, ModelConfig& config);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -11,11 +12,13 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/json.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/loading/loaded_model.h"
 #include "server/options.h"
 #include "tests/backend/cuda/emulation/emulation.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/temp_dir.h"
 
 namespace triptych::loading_test {
 namespace {
@@ -122,9 +125,31 @@ class GpuOptionsTest : public testing::Test {
 };
 
 TEST_F(GpuOptionsTest, AutoIsTheGpuIfItServesTheFormats) {
-  EXPECT_EQ(Parse({"--device", "auto"}).device, "cuda:0");
-  EXPECT_EQ(Parse({"--device", "auto", "--dtype", "int8"}).device, "cpu");
+  const server::ServerOptions gpu = Parse({"--device", "auto"});
+  EXPECT_EQ(gpu.device, "cuda:0");
+  EXPECT_EQ(gpu.why_cpu, "");
   EXPECT_EQ(Parse({"--device", "auto", "--kv-cache-dtype", "int8"}).device, "cpu");
+  const server::ServerOptions cpu = Parse({"--device", "auto", "--dtype", "int8"});
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.why_cpu, "cuda:0 does not serve int8 weights; allowed: cpu");
+}
+
+TEST_F(GpuOptionsTest, AutoIsTheCpuIfTheGpuDoesNotServeAModel) {
+  const TempDir directory;
+  std::filesystem::copy(ShippedModel("gqa"), directory.path(),
+                        std::filesystem::copy_options::recursive);
+  Json config = Json::parse(std::ifstream(directory.path() / "config.json"));
+  config["sliding_window"] = 16;
+  std::ofstream(directory.path() / "config.json") << config;
+  const std::string windowed = "windowed=" + directory.path().string();
+  const server::ServerOptions cpu = Parse({"--device", "auto", "--model", windowed.c_str()});
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_THAT(cpu.why_cpu, HasSubstr("model windowed: sliding_window is shorter than the context; "
+                                     "the CUDA backend allows only"));
+  // A context that the window holds is served.
+  const server::ServerOptions gpu =
+      Parse({"--device", "auto", "--max-model-len", "16", "--model", windowed.c_str()});
+  EXPECT_EQ(gpu.device, "cuda:0");
 }
 
 TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {

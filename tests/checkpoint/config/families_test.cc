@@ -297,6 +297,46 @@ TEST(FamiliesTest, Gemma3) {
   EXPECT_EQ(extended.rope_factors.front(), 8);
 }
 
+// The file of transformers 5 means the same as the older one.
+TEST(FamiliesTest, Gemma3WithParametersOfEachKindOfLayers) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 8.0}};
+  const Json older = With(published::Gemma3(), {{"rope_scaling", linear},
+                                                {"rope_theta", 2e6},
+                                                {"rope_local_base_freq", 500.0},
+                                                {"max_position_embeddings", 131072}});
+  Json newer = older;
+  for (const char* field : {"rope_scaling", "rope_theta", "rope_local_base_freq"}) {
+    newer.erase(field);
+  }
+  const Json sliding = {{"rope_type", "default"}, {"rope_theta", 500.0}};
+  const Json full = With(linear, {{"rope_theta", 2e6}});
+  const auto with = [&](const Json& parameters) {
+    return With(newer, {{"rope_parameters", parameters}});
+  };
+  const Json split = {{"full_attention", full}, {"sliding_attention", sliding}};
+  EXPECT_EQ(ToJson(Parse(with(split))), ToJson(Parse(older)));
+  const struct {
+    Json parameters;
+    const char* what;
+  } bad[] = {
+      {{{"full_attention", full}}, "rope_parameters: sliding_attention is missing"},
+      {{{"sliding_attention", sliding}}, "rope_theta is missing"},
+      {{{"full_attention", linear}, {"sliding_attention", sliding}}, "rope_theta is missing"},
+      {{{"full_attention", full}, {"sliding_attention", 7}}, "sliding_attention"},
+      {{{"full_attention", 7}, {"sliding_attention", sliding}}, "rope_theta is missing"},
+      {{{"full_attention", full}, {"sliding_attention", full}},
+       "sliding_attention: rope_type is \"linear\""},
+      {With(split, {{"chunked_attention", sliding}}), "chunked_attention is"},
+      {{{"full_attention", With(full, {{"x", 1}})}, {"sliding_attention", sliding}}, "x is"},
+  };
+  for (const auto& [parameters, what] : bad) {
+    EXPECT_THAT(Refusal(with(parameters)), HasSubstr(what)) << parameters;
+  }
+  // Other families have one kind.
+  EXPECT_THAT(Refusal(With(published::Gemma2(), {{"rope_parameters", split}})),
+              HasSubstr("full_attention is"));
+}
+
 TEST(FamiliesTest, LayerNormFamilies) {
   const ModelConfig code = Parse(Starcoder2());
   EXPECT_EQ(code.mlp, MlpKind::kGelu);
@@ -310,11 +350,37 @@ TEST(FamiliesTest, LayerNormFamilies) {
   EXPECT_TRUE(cohere.use_parallel_residual && cohere.rope_interleave && cohere.tie_word_embeddings);
   EXPECT_FALSE(cohere.norm_bias);
   EXPECT_EQ(cohere.logit_multiplier, 0.0625);
-  // Absent fields have the defaults of transformers.
-  EXPECT_EQ(Parse(Without(Aya(), {"logit_scale"})).logit_multiplier, 0.0625);
-  EXPECT_EQ(Parse(Without(StableLm2(), {"partial_rotary_factor"})).rotary_dim, 16);
-  const ModelConfig unsaid = Parse(Without(Starcoder2(), {"use_bias"}));
-  EXPECT_TRUE(unsaid.mlp_bias && unsaid.attention_bias);
+}
+
+// The values are the defaults of transformers 4 and 5.
+TEST(FamiliesTest, AbsentFieldsOfLayerNormFamiliesHaveTheirDefaults) {
+  const struct {
+    Json config;
+    const char* field;
+    Json value;
+    Json other;
+  } defaults[] = {
+      {Aya(), "layer_norm_eps", 1e-5, 1e-6},
+      {Aya(), "logit_scale", 0.0625, 1.0},
+      {Aya(), "attention_bias", false, true},
+      {Aya(), "tie_word_embeddings", true, false},
+      {StableLm2(), "layer_norm_eps", 1e-5, 1e-6},
+      {StableLm2(), "partial_rotary_factor", 0.25, 0.5},
+      {StableLm2(), "rope_theta", 10000.0, 1000.0},
+      {StableLm2(), "use_parallel_residual", false, true},
+      {StableLm2(), "use_qkv_bias", false, true},
+      {StableLm2(), "tie_word_embeddings", false, true},
+      {Starcoder2(), "norm_epsilon", 1e-5, 1e-6},
+      {Starcoder2(), "rope_theta", 10000.0, 1000.0},
+      {Starcoder2(), "use_bias", true, false},
+      {Starcoder2(), "sliding_window", nullptr, 16},
+      {Starcoder2(), "tie_word_embeddings", true, false},
+  };
+  for (const auto& [config, field, value, other] : defaults) {
+    const std::string absent = ToJson(Parse(Without(config, {field})));
+    EXPECT_EQ(absent, ToJson(Parse(With(config, {{field, value}})))) << field;
+    EXPECT_NE(absent, ToJson(Parse(With(config, {{field, other}})))) << field;
+  }
 }
 
 TEST(FamiliesTest, Olmo2NormsOutputs) {

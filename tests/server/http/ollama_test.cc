@@ -21,6 +21,9 @@ class OllamaTest : public testing::Test {
     options.models.push_back({.name = "thinks",
                               .config = options.models[0].config,
                               .own_chat_template = "{{ messages[0].content }}<think>"});
+    options.models.push_back({.name = "penalizes",
+                              .config = options.models[0].config,
+                              .generation_config = R"({"repetition_penalty": 1.2})"});
     return options;
   }
 
@@ -131,7 +134,11 @@ TEST_F(OllamaTest, OptionsHaveOllamasNames) {
     const char* message;
   } bad[] = {{{{"temperature", 300}}, "temperature is 300"},
              {{{"repeat_penalty", 200}}, "repeat_penalty is 200"},
-             {{{"repeat_penalty", 1.1}, {"repeat_last_n", 64}}, "options.repeat_last_n is 64"},
+             {{{"repeat_penalty", 1.1}, {"repeat_last_n", 64}},
+              "options.repeat_last_n is 64; allowed: -1, or no penalty"},
+             {{{"frequency_penalty", 1}, {"repeat_last_n", 64}}, "options.repeat_last_n is 64"},
+             {{{"repeat_penalty", 1.1}, {"penalize_newline", false}},
+              "options.penalize_newline is false; allowed: true, or no penalty"},
              {{{"num_predict", "x"}}, "options.num_predict is \"x\""},
              {{{"mirostat", 1}}, "options.mirostat is 1"},
              {{{"logit_bias", {{"1", 2}}}}, "options.logit_bias is not a known field"}};
@@ -141,6 +148,24 @@ TEST_F(OllamaTest, OptionsHaveOllamasNames) {
     EXPECT_EQ(answer.status, 400);
     EXPECT_THAT(answer.json().at("error").get<std::string>(), HasSubstr(message));
   }
+}
+
+TEST_F(OllamaTest, OptionsOfPenaltiesAreIgnoredOnlyWithoutOne) {
+  json body = {
+      {"model", "mha"},
+      {"prompt", "To"},
+      {"options", {{"num_predict", 1}, {"repeat_last_n", 64}, {"penalize_newline", false}}}};
+  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
+  body["model"] = "penalizes";  // by its own default
+  const HttpAnswer refused = client_.Post("/api/generate", body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("options.repeat_last_n is 64"));
+  body["options"]["repeat_penalty"] = 1;
+  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
+  body["options"]["repeat_penalty"] = 1.1;
+  body["options"]["repeat_last_n"] = -1;
+  body["options"]["penalize_newline"] = true;
+  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
 }
 
 TEST_F(OllamaTest, ErrorsAreTexts) {
@@ -154,7 +179,6 @@ TEST_F(OllamaTest, ErrorsAreTexts) {
       {"/api/chat", {{"messages", json::array()}}, 400, "model is missing"},
       {"/api/chat", Ask({{"tools", {{{"type", "function"}}}}}), 400, "tools is"},
       {"/api/chat", Ask({{"format", "json"}}), 400, "format is \"json\""},
-      {"/api/chat", Ask({{"think", true}}), 400, "think is true"},
       {"/api/chat", Ask({{"model", "gqa"}}), 400, "has no chat template"},
       {"/api/chat", Ask({{"messages", {{{"role", "user"}, {"content", "a"}, {"images", {"x"}}}}}}),
        400, "messages[0].images"},
@@ -205,12 +229,12 @@ TEST_F(OllamaTest, ThoughtsAreAMember) {
 
 TEST_F(OllamaTest, ModelsAreListed) {
   const json tags = client_.Get("/api/tags").json().at("models");
-  ASSERT_EQ(tags.size(), 3u);
+  ASSERT_EQ(tags.size(), 4u);
   EXPECT_EQ(tags[0].at("name"), "mha");
   EXPECT_EQ(tags[0].at("model"), "mha");
   EXPECT_EQ(tags[0].at("details").at("quantization_level"), "float32");
   const json running = client_.Get("/api/ps").json().at("models");
-  EXPECT_EQ(running.size(), 3u);
+  EXPECT_EQ(running.size(), 4u);
   EXPECT_EQ(running[0].at("size_vram"), 0);
   EXPECT_EQ(running[0].at("context_length"), 64);
   for (const char* const name : {"model", "name"}) {

@@ -195,8 +195,6 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
             "input[0].content[0].type", "is \"image\""},
            {"/v1/responses", R"({"input": [{"type": "reasoning", "encrypted_content": "x"}]})",
             "input[0].encrypted_content", "is not supported"},
-           {"/v1/responses", R"({"input": "a", "reasoning": {"effort": "high"}})",
-            "reasoning.effort", "is not supported"},
            {"/v1/messages",
             R"({"max_tokens": 1, "messages": [{"role": "user",
                 "content": [{"type": "thinking", "thinking": "a"}]}]})",
@@ -216,10 +214,6 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
            {"/v1/messages",
             R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
             "messages[0].content[0].type", "is \"image\""},
-           {"/v1/messages",
-            R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
-                "thinking": {"type": "enabled", "budget_tokens": 9}})",
-            "thinking", "the type \"disabled\""},
            {"/v1/messages",
             R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}],
                 "stop_sequences": [""]})",
@@ -280,11 +274,6 @@ class ThoughtsTest : public testing::Test {
     for (const json& event : events) types.push_back(event.at("type"));
     types.erase(std::unique(types.begin(), types.end()), types.end());
     return types;
-  }
-  int64_t PromptTokens(const std::string& path, const json& body) {
-    const json usage = client_.Post(path, body).json().at("usage");
-    return usage.at("input_tokens").get<int64_t>() +
-           usage.value("cache_read_input_tokens", int64_t{0});
   }
 
   const TestServer server_{Options()};
@@ -368,52 +357,6 @@ TEST_F(ThoughtsTest, ThatAreCutAreAllThatThereIs) {
           .json();
   ASSERT_THAT(message.at("content"), SizeIs(1));
   EXPECT_EQ(message.at("content")[0].at("type"), "thinking");
-}
-
-TEST_F(ThoughtsTest, OfTheHistoryReachTheTemplate) {
-  const int64_t without =
-      PromptTokens("/v1/responses", {{"input",
-                                      {{{"role", "user"}, {"content", "x"}},
-                                       {{"role", "assistant"}, {"content", "y"}},
-                                       {{"role", "user"}, {"content", "z"}}}},
-                                     {"max_output_tokens", 1}});
-  const json thought = {
-      {"type", "reasoning"},      {"id", "rs_1"},
-      {"summary", json::array()}, {"encrypted_content", nullptr},
-      {"status", "completed"},    {"content", {{{"type", "reasoning_text"}, {"text", "four"}}}}};
-  EXPECT_EQ(PromptTokens("/v1/responses",
-                         {{"input",
-                           {{{"role", "user"}, {"content", "x"}},
-                            thought,
-                            {{"type", "message"}, {"role", "assistant"}, {"content", "y"}},
-                            {{"role", "user"}, {"content", "z"}}}},
-                          {"max_output_tokens", 1}}),
-            without + 4);
-  // Without a message after it, the thought is the whole reply.
-  EXPECT_EQ(
-      PromptTokens(
-          "/v1/responses",
-          {{"input",
-            {{{"role", "user"}, {"content", "x"}}, thought, {{"role", "user"}, {"content", "z"}}}},
-           {"max_output_tokens", 1}}),
-      without + 4 - 1);
-  EXPECT_EQ(PromptTokens("/v1/messages",
-                         {{"messages",
-                           {{{"role", "user"}, {"content", "x"}},
-                            {{"role", "assistant"},
-                             {"content",
-                              {{{"type", "thinking"}, {"thinking", "four"}, {"signature", ""}},
-                               {{"type", "text"}, {"text", "y"}}}}},
-                            {{"role", "user"}, {"content", "z"}}}},
-                          {"max_tokens", 1}}),
-            without + 4);
-}
-
-TEST_F(ResponsesTest, AnEffortOfNullChangesNothing) {
-  const json request = {{"input", "a"},
-                        {"max_output_tokens", 1},
-                        {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}}};
-  EXPECT_EQ(client_.Post("/v1/responses", request).status, 200);
 }
 
 }  // namespace
