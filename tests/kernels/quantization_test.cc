@@ -103,8 +103,8 @@ class QuantizeOnEverySetTest : public InstructionSetTest {};
 INSTANTIATE_TEST_SUITE_P(Targets, QuantizeOnEverySetTest, testing::ValuesIn(InstructionSets()),
                          InstructionSetName);
 
-// Weights of a normal distribution, in bfloat16, integers times a scale in bfloat16 or of 11 bits (as
-// in GGUF's Q4_0), and weights of any magnitude, most of them zero.
+// Weights of a normal distribution, in bfloat16, integers times a scale in bfloat16 or of 11 bits
+// (as in GGUF's Q4_0), and weights of any magnitude, most of them zero.
 TEST_P(QuantizeOnEverySetTest, RoundsAsDefined) {
   std::mt19937 generator(3);
   for (unsigned seed = 0; seed < 3000; ++seed) {
