@@ -345,6 +345,7 @@ void CheckServes(const std::string& device, const std::vector<ModelOptions>& mod
 void ChooseDevice(const std::vector<std::string>& models, int64_t memory, ServerOptions& options) {
   constexpr const char* kGpu = "cuda:0";
   std::vector<ModelOptions> parsed;
+  parsed.reserve(models.size());
   for (const std::string& text : models) parsed.push_back(ParseModelOptions(text, memory));
   try {
     CheckServes(kGpu, parsed, memory, options);
