@@ -127,7 +127,7 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
                  "gRPC address; port 0 lets the system choose")
       ->check(Parses("HOST:PORT", CheckAddress))
       ->capture_default_str();
-  app.add_option("--http", texts.http, "Address of OpenAI-compatible HTTP, or none")
+  app.add_option("--http", texts.http, "HTTP address, or none")
       ->check(Parses("HOST:PORT",
                      [](const std::string& text) {
                        if (text != kNoHttp) CheckAddress(text);

@@ -21,8 +21,8 @@ struct Resources {
 Resources MachineResources();
 
 // `machine` lowered to the limits of this process's control groups (cgroups, v1 and v2) and of
-// their ancestors: CPU time in whole CPUs, at least one, CPU sets and memory. `root` holds proc/ and
-// sys/. A file that is absent or unreadable sets no limit.
+// their ancestors: CPU time in whole CPUs, at least one, CPU sets and memory. `root` holds proc/
+// and sys/. A file that is absent or unreadable sets no limit.
 Resources WithinCgroups(Resources machine, const std::filesystem::path& root);
 
 // MachineResources() within the control groups of this machine.

@@ -247,7 +247,7 @@ Server::Server(const ServerOptions& options) {
   // Then checkpoints and addresses, so that a bad checkpoint or a port in use fails before minutes
   // of loading.
   const auto context = std::make_shared<kernels::KernelContext>(options.threads);
-  if (!options.why_cpu.empty()) LogInfo("--device auto is cpu: {}", options.why_cpu);
+  if (!options.why_cpu.empty()) LogWarning("--device auto is cpu: {}", options.why_cpu);
   std::vector<LoadOptions> models = OpenModels(options);
   TransportOptions transport = WithMessageSize(options, models);
   transport.is_memory_short = [this] { return memory_gauge_.UnderPressure(); };

@@ -35,7 +35,8 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   // The tensors whose names begin with `prefix`, by name: outside the layers, or of one layer,
-  // whose attention is taken as a whole. Each tensor is taken once. Throws LoadError.
+  // whose attention is taken as a whole. Each tensor is taken once. Calls come one at a time, from
+  // any thread. Throws LoadError.
   virtual Weights Take(const std::string& prefix) = 0;
 };
 

@@ -66,11 +66,12 @@ HWY_INLINE float Largest(const Group& weights) {
     most = hn::Max(most, hn::Abs(hn::LoadU(d, &weights[i])));
   }
   const auto largest = hn::MaxOfLanes(d, most);
-  for (int i = 0;; i += static_cast<int>(hn::Lanes(d))) {
+  for (int i = 0; i < kQuantizationGroup; i += static_cast<int>(hn::Lanes(d))) {
     const intptr_t found =
         hn::FindFirstTrue(d, hn::Eq(hn::Abs(hn::LoadU(d, &weights[i])), largest));
     if (found >= 0) return weights[i + found];
   }
+  return 0;  // a weight is not a number
 }
 
 template <typename Tag, typename Vec = hn::Vec<Tag>>

@@ -61,7 +61,7 @@ std::optional<PrefixCache::Slot> PrefixCache::FindSlot(const Key& key, uint64_t 
 }
 
 PrefixCache::Entry PrefixCache::EntryOf(Slot slot) const {
-  return {slot < pool_.total() ? slot : kEvicted, states_[slot].id};
+  return {slot < pool_.total() ? static_cast<int32_t>(slot) : kEvicted, states_[slot].id};
 }
 
 PrefixCache::Entry PrefixCache::Register(const Key& key, int32_t block, bool keep) {
@@ -108,7 +108,7 @@ void PrefixCache::Erase(Slot slot) {
 }
 
 PrefixCache::Slot PrefixCache::Remember(int32_t block) {
-  const auto slot = static_cast<Slot>(pool_.total() + next_remembered_);
+  const auto slot = Slot{pool_.total() + next_remembered_};
   next_remembered_ = (next_remembered_ + 1) % remembered_;
   if (states_[slot].id != 0) Erase(slot);
   states_[slot] = states_[block];

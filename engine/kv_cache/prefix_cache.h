@@ -41,8 +41,9 @@ class PrefixCache {
     Prefix id;      // never reused for other contents
   };
 
-  // The cache remembers the `remembered` evicted blocks that were evicted last, so that blocks
-  // after them are found. The pool must outlive the cache.
+  // The cache remembers up to `remembered` blocks that were evicted last, so that blocks after them
+  // are found. Finding a remembered block does not renew it: a prefix is computed again when its
+  // first blocks have been evicted for that long. The pool must outlive the cache.
   PrefixCache(BlockPool& pool, int64_t block_positions, int64_t remembered = 0);
   ~PrefixCache() { pool_.OnUnregistered(nullptr); }
   PrefixCache(const PrefixCache&) = delete;
@@ -73,7 +74,7 @@ class PrefixCache {
     bool keep = false;
   };
   // A block, or pool_.total() and more for a remembered one.
-  using Slot = int32_t;
+  using Slot = int64_t;
 
   uint64_t Hash(const Key& key) const;
   std::optional<Slot> FindSlot(const Key& key, uint64_t hash) const;

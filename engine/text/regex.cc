@@ -42,8 +42,8 @@ using Owned = std::unique_ptr<T, FreeContexts>;
   throw LoadError(field + " is " + Quoted(pattern) + "; " + why);
 }
 
-// Names of scripts. In PCRE2 from 10.40 on, \p{Han} also means the common characters that texts of
-// the script use; in other engines it does not.
+// Scripts that published tokenizers name. In PCRE2 from 10.40 on, \p{Han} also means the common
+// characters that texts of the script use; in other engines it does not.
 constexpr std::string_view kScripts[] = {
     "Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Georgian",
     "Greek",  "Han",      "Hangul",  "Hebrew",   "Hiragana", "Katakana",   "Khmer",

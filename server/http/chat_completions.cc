@@ -52,18 +52,6 @@ std::optional<int32_t> ReadLogprobs(Fields& fields) {
   return std::nullopt;
 }
 
-// Reads OpenAI's name of the level of thoughts, or else OpenRouter's {"effort": ...}.
-void ReadThinking(Fields& fields, CompletionRequest& request) {
-  request.thinking = ReadEffort(fields, "reasoning_effort", "");
-  const Json* const reasoning = fields.Any("reasoning");
-  if (reasoning == nullptr) return;
-  if (!reasoning->is_object()) return fields.Refuse("reasoning", *reasoning, "an object");
-  Fields members(*reasoning, "reasoning.");
-  const Thinking thinking = ReadEffort(members, "effort", "reasoning.");
-  if (const auto error = members.Finish()) fields.Fail(*error);
-  if (!request.thinking.enabled) request.thinking = thinking;
-}
-
 JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenizer) {
   JsonOutput bytes = nullptr;
   for (const unsigned char byte : tokenizer.Decode(one.token)) bytes.push_back(byte);
@@ -84,7 +72,10 @@ Result<ChatRequest> ParseChat(const Json& body) {
   request.options = ReadOptions(fields);
   ReadCommon(fields, completion);
   completion.params.logprobs = ReadLogprobs(fields);
-  ReadThinking(fields, completion);
+  // OpenAI's name of the level of thoughts, or else OpenRouter's.
+  completion.thinking = ReadEffort(fields, "reasoning_effort", "");
+  Thinking reasoning = ReadReasoning(fields);
+  if (!completion.thinking.enabled) completion.thinking = std::move(reasoning);
   ReadTools(fields);
   fields.Lack("echo");
   fields.Lack("add_special_tokens");

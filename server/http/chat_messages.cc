@@ -17,8 +17,12 @@ constexpr std::string_view kContents = "a string, or an array of text parts, at 
 
 // Appends a part's text as a line.
 void AddLine(std::string_view line, std::optional<std::string>& text) {
-  if (text) *text += '\n';
-  text = text.value_or("").append(line);
+  if (!text) {
+    text.emplace(line);
+    return;
+  }
+  *text += '\n';
+  *text += line;
 }
 
 // Parts of a content: text, and the assistant's thoughts.

@@ -50,6 +50,23 @@ Thinking ReadThinkingType(Fields& fields) {
   return thinking;
 }
 
+// Reads {"effort": LEVEL}, the level of thoughts that are enabled.
+void ReadOutputConfig(Fields& fields, Thinking& thinking) {
+  const Json* const value = fields.Any("output_config");
+  if (value == nullptr) return;
+  if (!value->is_object()) return fields.Refuse("output_config", *value, "an object");
+  Fields members(*value, "output_config.");
+  if (const Json* const effort = members.Any("effort")) {
+    if (*effort == "low" || *effort == "medium" || *effort == "high" || *effort == "max") {
+      thinking.effort = effort->get<std::string>();
+    } else {
+      members.Refuse("effort", *effort, R"("low", "medium", "high", "max")");
+    }
+  }
+  members.Lack("format");
+  if (const auto error = members.Finish()) fields.Fail(*error);
+}
+
 std::string MessageEvent(const std::string& type, const JsonOutput& members) {
   JsonOutput event = {{"type", type}};
   event.update(members);
@@ -112,6 +129,7 @@ Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
   fields.Lack("tools");
   ReadTyped(fields, "tool_choice", {"none", "auto"});
   completion.thinking = ReadThinkingType(fields);
+  ReadOutputConfig(fields, completion.thinking);
   for (const char* const name : {"mcp_servers", "container", "context_management"}) {
     fields.Lack(name);
   }

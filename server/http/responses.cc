@@ -32,17 +32,6 @@ void ReadTextFormat(Fields& fields) {
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
 
-// Reads {"effort": LEVEL, "summary": "auto"}. There is no summary, as the reply has the thoughts.
-void ReadThinking(Fields& fields, Thinking& thinking) {
-  const Json* const reasoning = fields.Any("reasoning");
-  if (reasoning == nullptr) return;
-  if (!reasoning->is_object()) return fields.Refuse("reasoning", *reasoning, "an object");
-  Fields members(*reasoning, "reasoning.");
-  thinking = ReadEffort(members, "effort", "reasoning.");
-  for (const char* const name : {"summary", "generate_summary"}) members.Lack(name, "auto");
-  if (const auto error = members.Finish()) fields.Fail(*error);
-}
-
 // Members of conversations that the server would have to keep, and of tools.
 void ReadUnsupported(Fields& fields) {
   for (const char* const name : {"previous_response_id", "conversation", "prompt", "background",
@@ -72,7 +61,7 @@ Result<ChatRequest> ParseResponses(const Json& body) {
   completion.params.max_new_tokens = fields.Integer("max_output_tokens");
   completion.stream = fields.Bool("stream").value_or(false);
   ReadTextFormat(fields);
-  ReadThinking(fields, completion.thinking);
+  completion.thinking = ReadReasoning(fields);
   ReadUnsupported(fields);
   if (const auto error = fields.Finish()) return *error;
   return request;

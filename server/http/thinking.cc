@@ -18,6 +18,20 @@ Thinking ReadEffort(Fields& fields, const std::string& name, const std::string& 
   return {.enabled = *level != kNone, .effort = std::string(*level), .field = path + name};
 }
 
+Thinking ReadReasoning(Fields& fields) {
+  const Json* const reasoning = fields.Any("reasoning");
+  if (reasoning == nullptr) return {};
+  if (!reasoning->is_object()) {
+    fields.Refuse("reasoning", *reasoning, "an object");
+    return {};
+  }
+  Fields members(*reasoning, "reasoning.");
+  Thinking thinking = ReadEffort(members, "effort", "reasoning.");
+  for (const char* const name : {"summary", "generate_summary"}) members.Lack(name, "auto");
+  if (const auto error = members.Finish()) fields.Fail(*error);
+  return thinking;
+}
+
 bool CanThink(const ModelInfo& model) {
   return model.chat_template != nullptr && model.chat_template->reasons();
 }

@@ -21,6 +21,10 @@ struct Thinking {
 // OpenAI's levels in the member `name`. `path`: the prefix of the member's name in errors.
 Thinking ReadEffort(Fields& fields, const std::string& name, const std::string& path);
 
+// The member {"reasoning": {"effort": LEVEL, "summary": "auto"}}. There is no summary, as replies
+// have the thoughts.
+Thinking ReadReasoning(Fields& fields);
+
 // True if the model's chat template has thoughts.
 bool CanThink(const ModelInfo& model);
 

@@ -60,10 +60,10 @@ def on_instruction_set(path, options):
                     if options.instruction_set else [])]
 
 
-def run(command, env=None):
+def run(command, env=None, cwd=None):
     """Runs a program; returns (stdout, stderr). Exits if the program fails."""
     done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL,
-                          capture_output=True, env={**os.environ, **(env or {})})
+                          capture_output=True, env={**os.environ, **(env or {})}, cwd=cwd)
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     if done.returncode != 0:
         fail(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{err[-2000:]}")

@@ -116,7 +116,8 @@ std::unique_ptr<const MlpLayer> PackExperts(const ModelConfig& config, int64_t l
     if (experts.shared_expert_gate) packed.shared_gate = pack_row(SharedExpertGateName(layer));
   }
   const auto take = [&](int64_t expert) {
-    return std::async(std::launch::async, [&source, layer, expert] {
+    // Without a free thread of the system, the expert is read when it is needed.
+    return std::async(std::launch::async | std::launch::deferred, [&source, layer, expert] {
       return source.Take(ExpertPrefix(layer, expert));
     });
   };

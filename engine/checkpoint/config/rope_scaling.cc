@@ -174,6 +174,7 @@ JsonFields TakeScaling(JsonFields& fields, const char*& field, double* local_the
   scaling.DropNulls();
   if (local_theta == nullptr || !IsSplit(given)) return scaling;
   JsonFields local = scaling.Inside(kSlidingLayers, scaling.Take(kSlidingLayers, nullptr));
+  local.DropNulls();
   *local_theta = local.Number("rope_theta", config_limits::kRopeTheta, *local_theta);
   local.Only("rope_type", "default");
   local.Only("partial_rotary_factor", 1.0);
@@ -246,7 +247,7 @@ double TakeSplitRope(JsonFields& fields, ModelConfig& config) {
   constexpr const char *kTheta = "rope_theta", *kLocal = "rope_local_base_freq";
   const Json parameters = fields.left_over().value(kParameters, Json());
   const Json full = IsSplit(parameters) ? parameters.value(kFullLayers, Json()) : parameters;
-  if (!fields.Has(kTheta) && !(full.is_object() && full.contains(kTheta))) {
+  if (!fields.Has(kTheta) && !(full.is_object() && full.value(kTheta, Json()).is_number())) {
     fields.RefuseMissing(kTheta);
   }
   double local = fields.Number(kLocal, config_limits::kRopeTheta, 10000.0);

@@ -186,6 +186,7 @@ TEST_F(ThinkingTest, OtherValuesAreRefused) {
        {{"thinking", {{"type", "enabled"}, {"budget_tokens", 0}}}},
        "thinking.budget_tokens is 0"},
       {"/v1/messages", {{"thinking", {{"type", "disabled"}, {"x", 1}}}}, "thinking.x is not a"},
+      {"/v1/messages", {{"output_config", {{"effort", 1}}}}, "output_config.effort is 1"},
       {"/v1/chat/completions", {{"reasoning_effort", "much"}}, "reasoning_effort is \"much\""},
       {"/v1/chat/completions", {{"reasoning", "low"}}, "reasoning is \"low\"; allowed: an object"},
       {"/v1/chat/completions", {{"reasoning", {{"max_tokens", 9}}}}, "reasoning.max_tokens is not"},
@@ -196,8 +197,8 @@ TEST_F(ThinkingTest, OtherValuesAreRefused) {
     SCOPED_TRACE(std::string(path) + members.dump());
     const HttpAnswer answer = client_.Post(path, Ask(path, members));
     EXPECT_EQ(answer.status, 400);
-    EXPECT_THAT(answer.body,
-                HasSubstr(json(message).dump().substr(1, std::string(message).size())));
+    const std::string quoted = json(message).dump();
+    EXPECT_THAT(answer.body, HasSubstr(quoted.substr(1, quoted.size() - 2)));
   }
 }
 
