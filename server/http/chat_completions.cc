@@ -62,21 +62,20 @@ JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenize
 
 }  // namespace
 
-Result<ChatRequest> ParseChat(const Json& body) {
+Result<ChatRequest> ParseChat(const JsonBody& body) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   completion.logprobs_field = "top_logprobs";
-  Fields fields(body);
+  Fields fields(body.json);
   request.messages = ReadMessages(fields, "messages");
   request.options = ReadOptions(fields);
-  ReadCommon(fields, completion);
+  ReadCommon(fields, body.text, completion);
   completion.params.logprobs = ReadLogprobs(fields);
   ReadTools(fields);
   fields.Lack("echo");
   fields.Lack("add_special_tokens");
   fields.Lack("return_token_strs");
-  fields.Lack("response_format", {{"type", "text"}});
   fields.Lack("modalities", Json::array({"text"}));
   fields.Lack("audio");
   fields.Ignore({"parallel_tool_calls"});
@@ -109,7 +108,8 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
     return InvalidArgument("messages", e.what());
   }
   completion.params.end_of_turn = chat_template->end_of_turn();
-  if (chat_template->reasons()) {
+  // The form is that of the whole reply.
+  if (chat_template->reasons() && !completion.params.form) {
     completion.thoughts = EndsInThoughts(prompt.value()) ? ReasoningSplitter::Begin::kThoughts
                                                          : ReasoningSplitter::Begin::kUnknown;
   }
