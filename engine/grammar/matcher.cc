@@ -31,6 +31,7 @@ class Closure {
     if (too_many_) return {};
     std::sort(found_.begin(), found_.end());
     found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+    if (found_.size() > kMaxPositions) return {};
     return std::move(found_);
   }
 

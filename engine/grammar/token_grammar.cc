@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "engine/grammar/error.h"
 #include "engine/grammar/limits.h"
 
 namespace triptych::grammar {
@@ -64,7 +66,11 @@ class States {
 
 TokenGrammar::TokenGrammar(std::shared_ptr<const Grammar> grammar,
                            std::shared_ptr<const Vocabulary> vocabulary)
-    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {}
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)) {
+  if (!Start().positions().empty()) return;
+  throw GrammarError("begins with too many alternatives; allowed: at most " +
+                     std::to_string(kMaxPositions) + ", fixed texts not counted");
+}
 
 int32_t TokenGrammar::CanonicalCount(const Node& node, int32_t count) const {
   // Every repetition reads at least a byte: a token changes the count by at most this.

@@ -17,6 +17,7 @@ namespace triptych::grammar {
 // A grammar for the tokens of one model. Thread-safe. Keeps masks in up to kMaxCachedMaskBytes.
 class TokenGrammar {
  public:
+  // Throws GrammarError if the grammar begins with more than kMaxPositions alternatives.
   TokenGrammar(std::shared_ptr<const Grammar> grammar,
                std::shared_ptr<const Vocabulary> vocabulary);
 

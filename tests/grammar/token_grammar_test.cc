@@ -61,6 +61,13 @@ TEST(TokenGrammar, MasksAreWhatTheMatcherAccepts) {
   }
 }
 
+TEST(TokenGrammar, RefusesTooManyBeginnings) {
+  std::string many = "[a-c]+0";
+  for (int i = 1; i < 2000; ++i) many += "|[a-c]+" + std::to_string(i);
+  const auto vocabulary = std::make_shared<Vocabulary>(Tokens());
+  EXPECT_THROW(TokenGrammar(Regex(many), vocabulary), GrammarError);
+}
+
 TEST(TokenGrammar, KeepsMasksOfLongRepetitions) {
   const std::vector<std::string> tokens = Tokens();
   const TokenGrammar masks(Regex("a{100000}"), std::make_shared<Vocabulary>(tokens));
