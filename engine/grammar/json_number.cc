@@ -8,7 +8,7 @@
 namespace triptych::grammar {
 namespace {
 
-// Of a number without upper bound, and of a fraction: a float64 tells such numbers apart.
+// Digits of a number without upper bound, and of a fraction: a float64 tells such numbers apart.
 constexpr int32_t kMaxBoundedDigits = 15, kMaxBoundedFraction = 9;
 
 // A decimal number that is not negative.

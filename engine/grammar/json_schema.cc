@@ -677,7 +677,7 @@ class SchemaCompiler {
   // The members in their order, then any number of others.
   Expression Members(const std::vector<Property>& members, std::optional<Expression> others) {
     const Expression nothing = e_.Literal("");
-    // What follows a member, and what follows none.
+    // The rest after a member, and after none.
     Expression after = others ? e_.Star(e_.Sequence({json_.Comma(), *others})) : nothing;
     Expression first = others ? json_.List(*others, 0, Expressions::kUnbounded) : nothing;
     for (size_t i = members.size(); i > 0; --i) {

@@ -126,7 +126,7 @@ class Merger {
     throw GrammarError("cannot be joined with another " + key, "." + key);
   }
 
-  // What a schema asks of a property.
+  // The schema that another asks of a property.
   static OrderedJson OfProperty(const OrderedJson& schema, const std::string& name) {
     const auto properties = schema.find("properties");
     if (properties != schema.end() && properties->is_object() && properties->contains(name)) {
