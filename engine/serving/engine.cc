@@ -198,14 +198,26 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
 bool Engine::UsesLikely(const Sequence& sequence) const {
   const int64_t tokens = info().likely_tokens;
   const Request& request = *sequence.request;
-  if (tokens == 0 || request.max_new_tokens == 0) return false;
+  if (tokens == 0 || request.max_new_tokens == 0 || sequence.matcher) return false;
   return sequence.sampler.UsesLikely(tokens, std::ssize(sequence.ends),
                                      request.logprobs.value_or(0));
 }
 
 std::span<const int32_t> Engine::Forbidden(const Sequence& sequence) {
-  const bool may_end = sequence.generated() >= sequence.request->min_new_tokens;
+  const bool may_end = sequence.generated() >= sequence.request->min_new_tokens &&
+                       (!sequence.matcher || sequence.matcher->MayEnd());
   return may_end ? std::span<const int32_t>() : std::span(sequence.ends);
+}
+
+int32_t Engine::ChooseByGrammar(std::span<const float> logits, Sequence& sequence) const {
+  const grammar::Matcher& matcher = *sequence.matcher;
+  const auto mask = sequence.request->grammar->MaskOf(matcher);
+  if (mask == nullptr) return -1;
+  ChoosableTokens choosable{.mask = *mask, .also = {}};
+  if (matcher.MayEnd()) choosable.also = sequence.ends;
+  const int32_t token = sequence.sampler.Sample(logits, Forbidden(sequence), &choosable);
+  // Nothing else can follow, by the grammar or by what the request allows.
+  return token < 0 && matcher.MayEnd() ? tokenizer_->end_token() : token;
 }
 
 void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
@@ -228,7 +240,8 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
     if (row.position < sequence.prompt_scored) return;  // recomputed after a preemption
     row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
   } else if (request.max_new_tokens > 0) {
-    row.token = sequence.sampler.Sample(logits, Forbidden(sequence));
+    row.token = sequence.matcher ? ChooseByGrammar(logits, sequence)
+                                 : sequence.sampler.Sample(logits, Forbidden(sequence));
     if (request.logprobs && row.token >= 0) {
       row.logprobs = Logprobs(logits, row.token, *request.logprobs);
     }
@@ -299,7 +312,8 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
   const int32_t token = row.token;
   if (token < 0) {
-    Fail(sequence, "the model gave no finite logit to choose from");
+    Fail(sequence, sequence.matcher ? "no token that can be chosen continues a text of the grammar"
+                                    : "the model gave no finite logit to choose from");
     return;
   }
   const auto now = clock_();
@@ -323,20 +337,26 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
     return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
   };
   const bool ended = is_in(sequence.ends);
+  const bool is_end_token = is_in(tokenizer_->end_tokens());
+  if (sequence.matcher && !ended && !is_end_token) {
+    sequence.matcher->Advance(tokenizer_->Decode(token));
+  }
+  const bool complete =
+      sequence.matcher && !ended && (is_end_token || sequence.matcher->complete());
   sequence.stops.SetActive(sequence.generated() > request.min_new_tokens);
   // An end token is no text, even if a tokenizer needs it for texts, too.
-  if (request.ignore_eos || !is_in(tokenizer_->end_tokens())) {
+  if (request.ignore_eos || !is_end_token) {
     delta.text = TextOf(sequence, token, request.show_special && !ended);
   }
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
-  if (ended || full) {
+  if (ended || complete || full) {
     delta.text += sequence.stops.Push(sequence.utf8.Flush());
     delta.text += sequence.stops.Flush();  // may decide on a match
   }
   const std::optional<std::string>& matched = sequence.stops.matched();
   if (matched && request.include_stop) delta.text += *matched;
-  const bool stopped = ended || matched.has_value();
+  const bool stopped = ended || complete || matched.has_value();
   sequence.sink->OnDelta(std::move(delta));
   if (stopped || full) Finish(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
 }

@@ -109,6 +109,8 @@ class Engine {
   // Fills in the row. `logits`: the step's. Several threads work on rows concurrently: of the
   // sequence, it changes only the sampler.
   void Choose(std::span<const float> logits, LogitRow& row) const;
+  // The next token of a sequence with a grammar; -1 if none can be chosen.
+  int32_t ChooseByGrammar(std::span<const float> logits, Sequence& sequence) const;
   // Fills in the rows for which the likely tokens do not suffice.
   void ChooseRest();
   // Delivers the results of a computed chunk. `rows`: the chunk's.

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/grammar/token_grammar.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/sampler.h"
 
@@ -42,6 +44,10 @@ struct Request {
   std::vector<int32_t> stop_tokens;  // in addition to the end tokens
   bool show_special = false;         // special tokens that do not end the output have their text
   bool ignore_eos = false;
+  // The output is a text of this grammar, of the model's tokens, unless it ends early; null: any
+  // text. It ends where the grammar allows nothing else, also before min_new_tokens. The end tokens
+  // and stop_tokens can only be chosen where the grammar may end. Stop strings end it anywhere.
+  std::shared_ptr<const grammar::TokenGrammar> grammar;
   std::optional<int32_t> logprobs;  // report the chosen token's and those of this many top tokens
   // Report those of prompt[1:], each with this many top tokens. The whole prompt is then computed.
   std::optional<int32_t> prompt_logprobs;

@@ -30,6 +30,31 @@ float ToLogit(double changed) {
   return static_cast<float>(std::clamp<double>(changed, -kLargest, kLargest));
 }
 
+constexpr int64_t kMaskBits = 64;
+
+// Takes the probability of the tokens that cannot be chosen. `changed` has `count` logits.
+void Mask(const ChoosableTokens& choosable, kernels::Workspace& workspace, int64_t count,
+          float* changed) {
+  const kernels::Workspace::Scope scope(workspace);
+  const int64_t words = CeilDiv(count, kMaskBits);
+  auto* const mask = workspace.Take<uint64_t>(words);
+  const int64_t given = std::min<int64_t>(words, std::ssize(choosable.mask));
+  std::copy_n(choosable.mask.begin(), given, mask);
+  std::fill(mask + given, mask + words, 0);
+  for (const int32_t token : choosable.also) {
+    if (token >= 0 && token < count) {
+      mask[token / kMaskBits] |= uint64_t{1} << (token % kMaskBits);
+    }
+  }
+  for (int64_t word = 0; word < words; ++word) {
+    if (mask[word] == ~uint64_t{0}) continue;
+    const int64_t first = word * kMaskBits, end = std::min(first + kMaskBits, count);
+    for (int64_t token = first; token < end; ++token) {
+      if ((mask[word] >> (token - first) & 1) == 0) changed[token] = kImpossible;
+    }
+  }
+}
+
 // The calling thread's workspace.
 kernels::Workspace& OwnWorkspace() {
   thread_local kernels::Workspace workspace;
@@ -256,12 +281,14 @@ Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> 
   for (const int32_t token : prompt) output_counts_.try_emplace(token, 0);
 }
 
-int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden) {
+int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden,
+                        const ChoosableTokens* choosable) {
   kernels::Workspace& workspace = OwnWorkspace();
   const kernels::Workspace::Scope scope(workspace);
-  if (penalizes_ || !params_.logit_bias.empty() || !params_.allowed.empty() || !forbidden.empty()) {
+  if (penalizes_ || !params_.logit_bias.empty() || !params_.allowed.empty() || !forbidden.empty() ||
+      choosable != nullptr) {
     float* const changed = workspace.Floats(std::ssize(logits));
-    Change(logits, forbidden, changed);
+    Change(logits, forbidden, choosable, changed);
     logits = {changed, logits.size()};
   }
   const int32_t token = Choose(Row(logits, workspace), params_, generator_);
@@ -378,12 +405,12 @@ int32_t Sampler::SampleRest(std::span<const float> logits, const LikelyTokens& l
   kernels::Workspace& workspace = OwnWorkspace();
   const kernels::Workspace::Scope scope(workspace);
   float* const changed = workspace.Floats(std::ssize(logits));
-  Change(logits, forbidden, changed);
+  Change(logits, forbidden, nullptr, changed);
   return Row({changed, logits.size()}, workspace).MostLikely();
 }
 
 void Sampler::Change(std::span<const float> logits, std::span<const int32_t> forbidden,
-                     float* changed) const {
+                     const ChoosableTokens* choosable, float* changed) const {
   // Ids come from clients; ids without a logit have no effect.
   const auto known = [&](int32_t token) { return token >= 0 && token < std::ssize(logits); };
   if (params_.allowed.empty()) {
@@ -394,6 +421,7 @@ void Sampler::Change(std::span<const float> logits, std::span<const int32_t> for
       if (known(token)) changed[token] = logits[token];
     }
   }
+  if (choosable != nullptr) Mask(*choosable, OwnWorkspace(), std::ssize(logits), changed);
   for (const int32_t token : forbidden) {
     if (known(token)) changed[token] = kImpossible;
   }

@@ -54,6 +54,12 @@ TokenLogprobs Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
 // tokens or all tokens.
 TokenLogprobs Logprobs(const LikelyTokens& likely, int32_t chosen, int32_t top);
 
+// The tokens that can be chosen.
+struct ChoosableTokens {
+  std::span<const uint64_t> mask;  // token t is bit t % 64 of word t / 64; tokens beyond are not
+  std::span<const int32_t> also;   // in addition
+};
+
 // Not thread-safe: one sampler per sequence.
 class Sampler {
  public:
@@ -61,8 +67,10 @@ class Sampler {
   Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt);
 
   // Chooses a token and records it for the penalties. `logits` has one value per token id. Never
-  // chooses a token without probability or one of `forbidden`; returns -1 if no other is left.
-  int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {});
+  // chooses a token without probability or one of `forbidden`, nor any but `choosable` if given;
+  // returns -1 if no other is left.
+  int32_t Sample(std::span<const float> logits, std::span<const int32_t> forbidden = {},
+                 const ChoosableTokens* choosable = nullptr);
 
   // True if `tokens` likely tokens of a row mostly suffice to choose a token and to report the
   // `top` likeliest, with up to `forbidden` forbidden tokens: nothing changes logits, and top_k is
@@ -79,9 +87,10 @@ class Sampler {
                      std::span<const int32_t> forbidden = {});
 
  private:
-  // Applies allowed and forbidden tokens, biases and penalties to the logits; writes `changed`.
+  // Applies allowed, choosable and forbidden tokens, biases and penalties to the logits; writes
+  // `changed`.
   void Change(std::span<const float> logits, std::span<const int32_t> forbidden,
-              float* changed) const;
+              const ChoosableTokens* choosable, float* changed) const;
 
   // Sampling weight of a logit, relative to that of `largest`.
   double Weight(float logit, float largest) const;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/backend/model_backend.h"
+#include "engine/grammar/matcher.h"
 #include "engine/kv_cache/block_table.h"
 #include "engine/kv_cache/prefix_cache.h"
 #include "engine/serving/request.h"
@@ -30,7 +31,9 @@ struct Sequence {
         sink(std::move(sink_in)),
         blocks(pool, block_positions, groups),
         sampler(request->sampling, seed, request->prompt),
-        stops(request->stop) {}
+        stops(request->stop) {
+    if (request->grammar) matcher = request->grammar->Start();
+  }
 
   int64_t prompt_length() const { return std::ssize(request->prompt); }
   int64_t length() const { return tokens.empty() ? prompt_length() : std::ssize(tokens); }
@@ -73,6 +76,7 @@ struct Sequence {
 
   // Owned by the engine.
   Sampler sampler;
+  std::optional<grammar::Matcher> matcher;  // of the generated text, if the request has a grammar
   TokenStream stream;
   Utf8Stream utf8;
   StopStrings stops;

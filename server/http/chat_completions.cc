@@ -62,15 +62,15 @@ JsonOutput TokenJson(const serving::TokenLogprob& one, const Tokenizer& tokenize
 
 }  // namespace
 
-Result<ChatRequest> ParseChat(const Json& body) {
+Result<ChatRequest> ParseChat(const JsonBody& body) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   completion.logprobs_field = "top_logprobs";
-  Fields fields(body);
+  Fields fields(body.json);
   request.messages = ReadMessages(fields, "messages");
   request.options = ReadOptions(fields);
-  ReadCommon(fields, completion);
+  ReadCommon(fields, body.text, completion);
   completion.params.logprobs = ReadLogprobs(fields);
   // OpenAI's name of the level of thoughts, or else OpenRouter's.
   completion.thinking = ReadEffort(fields, "reasoning_effort", "");
@@ -80,7 +80,6 @@ Result<ChatRequest> ParseChat(const Json& body) {
   fields.Lack("echo");
   fields.Lack("add_special_tokens");
   fields.Lack("return_token_strs");
-  fields.Lack("response_format", {{"type", "text"}});
   fields.Lack("modalities", Json::array({"text"}));
   fields.Lack("audio");
   fields.Ignore({"parallel_tool_calls"});
@@ -116,7 +115,8 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
     return InvalidArgument("messages", e.what());
   }
   completion.params.end_of_turn = chat_template->end_of_turn();
-  if (chat_template->reasons()) {
+  // The form is that of the whole reply.
+  if (chat_template->reasons() && !completion.params.form) {
     completion.thoughts = EndsInThoughts(prompt.value()) ? ReasoningSplitter::Begin::kThoughts
                                                          : ReasoningSplitter::Begin::kUnknown;
   }

@@ -22,7 +22,7 @@ struct ChatRequest {
 };
 
 // REQUIRES: `body` is an object and outlives the result.
-Result<ChatRequest> ParseChat(const Json& body);
+Result<ChatRequest> ParseChat(const JsonBody& body);
 
 // Renders the messages with the model's chat template to the prompt of a completion. Slow: not for
 // the I/O thread.

@@ -9,6 +9,7 @@
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
 #include "engine/base/request_limits.h"
+#include "server/http/output_form.h"
 
 namespace triptych::server {
 namespace {
@@ -120,6 +121,7 @@ void CompletionRequest::DropViews() {
   token_ids.clear();
   params.prompt = {};
   params.stop_token_ids = {};
+  params.form.reset();
   params.sampling.allowed_token_ids = {};
 }
 
@@ -166,12 +168,14 @@ void ReadGeneration(Fields& fields, CompletionRequest& request) {
   ReadNeutral(fields);
 }
 
-void ReadCommon(Fields& fields, CompletionRequest& request) {
+void ReadCommon(Fields& fields, std::string_view body, CompletionRequest& request) {
   ReadGeneration(fields, request);
   ReadLength(fields, request);
   ReadStop(fields, "stop", request);
   request.params.n = fields.Int32("n");
   ReadStream(fields, request);
+  ReadResponseFormat(fields, "response_format", body, /*nested=*/true, request.params.form);
+  ReadGuides(fields, body, request.params.form);
 }
 
 TextOptions ReadTextOptions(Fields& fields, bool adds, const TextDefaults& defaults) {

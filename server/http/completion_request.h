@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/core/chat/reasoning.h"
@@ -45,8 +46,8 @@ void ReadSampling(Fields& fields, CompletionRequest& request);
 // members that are ignored.
 void ReadGeneration(Fields& fields, CompletionRequest& request);
 // Reads in addition the members that completions and chat completions share: all except prompt,
-// messages and log-probabilities.
-void ReadCommon(Fields& fields, CompletionRequest& request);
+// messages and log-probabilities. `body` is the request's text.
+void ReadCommon(Fields& fields, std::string_view body, CompletionRequest& request);
 
 // Default of a text's parse_special.
 struct TextDefaults {

@@ -70,10 +70,10 @@ JsonOutput NoLogprobs() {
 
 }  // namespace
 
-Result<CompletionRequest> ParseCompletion(const Json& body, const TextDefaults& defaults) {
+Result<CompletionRequest> ParseCompletion(const JsonBody& body, const TextDefaults& defaults) {
   CompletionRequest request;
   GenerateParams& params = request.params;
-  Fields fields(body);
+  Fields fields(body.json);
   ReadPrompts(fields, request);
   const TextOptions options = ReadTextOptions(fields, /*adds=*/true, defaults);
   const bool asks_parsing = fields.Bool("parse_special").value_or(false);
@@ -82,7 +82,7 @@ Result<CompletionRequest> ParseCompletion(const Json& body, const TextDefaults& 
     if (std::holds_alternative<std::string_view>(prompt.input)) continue;
     prompt.options.parse_special_tokens = asks_parsing;  // which the core refuses for token ids
   }
-  ReadCommon(fields, request);
+  ReadCommon(fields, body.text, request);
   CheckChoices(fields, request);
   if (!params.max_new_tokens) params.max_new_tokens = kDefaultMaxTokens;
   params.logprobs = fields.Int32("logprobs");

@@ -17,7 +17,7 @@
 namespace triptych::server {
 
 // REQUIRES: `body` is an object and outlives the result.
-Result<CompletionRequest> ParseCompletion(const Json& body, const TextDefaults& defaults);
+Result<CompletionRequest> ParseCompletion(const JsonBody& body, const TextDefaults& defaults);
 
 // The response, whole or in chunks.
 class TextCompletion final : public CompletionAnswer {

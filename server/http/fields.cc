@@ -11,6 +11,7 @@ namespace triptych::server {
 namespace {
 
 constexpr std::string_view kInteger = "an integer";
+constexpr size_t kMaxBodyDepth = 64;  // of schemas, above all
 
 // The value if it is an integer of 32 bits.
 std::optional<int32_t> AsInt32(const Json& value) {
@@ -27,17 +28,17 @@ std::optional<int32_t> AsInt32(const Json& value) {
 
 }  // namespace
 
-Result<Json> ParseBody(const std::string& body) {
+Result<JsonBody> ParseBody(const std::string& body) {
   Json value;
   try {
-    value = ParseJson(body, "the body");
+    value = ParseJson(body, "the body", kMaxJsonValues, kMaxBodyDepth);
   } catch (const LoadError& e) {
     return InvalidArgument("", e.what());
   }
   if (!value.is_object()) {
     return InvalidArgument("", "the body is " + ShownJson(value) + "; allowed: a JSON object");
   }
-  return value;
+  return JsonBody{.json = std::move(value), .text = body};
 }
 
 const Json* Fields::Any(const std::string& name) {

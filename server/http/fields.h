@@ -14,8 +14,14 @@
 
 namespace triptych::server {
 
-// Parses a request's body; an error unless it is a JSON object.
-Result<Json> ParseBody(const std::string& body);
+// A request's body.
+struct JsonBody {
+  Json json;  // an object
+  std::string_view text;
+};
+
+// Parses a body, which must outlive the result; an error unless it is a JSON object.
+Result<JsonBody> ParseBody(const std::string& body);
 
 // Reads members by name and type. A null member counts as absent. A member of a wrong type is read
 // as absent and recorded as the error that Finish returns, unless there is one already. The core
@@ -26,6 +32,9 @@ class Fields {
   // is a JSON object and outlives this.
   explicit Fields(const Json& object, std::string path = {})
       : object_(object), path_(std::move(path)) {}
+
+  // The name of a member, in errors.
+  std::string PathOf(const std::string& name) const { return path_ + name; }
 
   std::optional<bool> Bool(const std::string& name);
   std::optional<int64_t> Integer(const std::string& name);

@@ -94,11 +94,11 @@ JsonOutput UsageOf(const serving::RequestUsage& usage) {
 
 }  // namespace
 
-Result<ChatRequest> ParseMessages(const Json& body, bool counts) {
+Result<ChatRequest> ParseMessages(const JsonBody& body, bool counts) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
-  Fields fields(body);
+  Fields fields(body.json);
   if (fields.Any("system") != nullptr) {
     request.messages.push_back({ChatRole::kSystem, ReadContent(fields, "system", "")});
   }

@@ -21,7 +21,7 @@ namespace triptych::server {
 
 // `counts`: the body is of /v1/messages/count_tokens, which needs no max_tokens. REQUIRES: `body`
 // is an object and outlives the result.
-Result<ChatRequest> ParseMessages(const Json& body, bool counts);
+Result<ChatRequest> ParseMessages(const JsonBody& body, bool counts);
 
 // The response, whole or as events with names.
 class MessagesAnswer final : public Answer {

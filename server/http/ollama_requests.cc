@@ -6,6 +6,7 @@
 
 #include "engine/base/request_limits.h"
 #include "server/http/chat_messages.h"
+#include "server/http/output_form.h"
 
 namespace triptych::server {
 namespace {
@@ -71,14 +72,16 @@ Thinking ReadThink(Fields& fields) {
 }
 
 // Reads the members that chats and prompts share.
-void ReadShared(Fields& fields, const ModelRegistry& models, CompletionRequest& request) {
+void ReadShared(Fields& fields, std::string_view body, const ModelRegistry& models,
+                CompletionRequest& request) {
   fields.Need("model", "the name of a model");
   request.params.model = fields.String("model").value_or("");
   request.stream = fields.Bool("stream").value_or(true);
   const auto model = FindOllamaModel(models, request.params.model);
   ReadOptions(fields, model.ok() ? model.value()->defaults : serving::RequestDefaults(), request);
   request.thinking = ReadThink(fields);
-  for (const char* const name : {"format", "logprobs"}) fields.Lack(name);
+  ReadOllamaFormat(fields, body, request.params.form);
+  fields.Lack("logprobs");
   fields.Lack("top_logprobs", 0);
   fields.Ignore({"keep_alive", "truncate", "shift"});
 }
@@ -109,12 +112,12 @@ Result<const ModelInfo*> FindOllamaModel(const ModelRegistry& models, const std:
   return untagged.ok() ? untagged : model;
 }
 
-Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& models) {
+Result<OllamaRequest> ParseOllamaChat(const JsonBody& body, const ModelRegistry& models) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
-  Fields fields(body);
-  ReadShared(fields, models, completion);
+  Fields fields(body.json);
+  ReadShared(fields, body.text, models, completion);
   fields.Lack("tools");
   const bool loads = IsEmptyList(fields.Any("messages"));
   if (!loads) request.messages = ReadMessages(fields, "messages");
@@ -124,12 +127,12 @@ Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& mod
   return OllamaRequest(std::move(request));
 }
 
-Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry& models,
+Result<OllamaRequest> ParseOllamaGenerate(const JsonBody& body, const ModelRegistry& models,
                                           const TextDefaults& defaults) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
-  Fields fields(body);
-  ReadShared(fields, models, completion);
+  Fields fields(body.json);
+  ReadShared(fields, body.text, models, completion);
   const std::string_view prompt = fields.String("prompt").value_or("");
   const std::string_view system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);

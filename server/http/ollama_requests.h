@@ -25,8 +25,8 @@ struct OllamaLoad {
 // A prompt is rendered as a chat of the user, unless it is `raw` or the model lacks a template:
 // then it is a completion. REQUIRES: `body` is an object and outlives the result.
 using OllamaRequest = std::variant<ChatRequest, CompletionRequest, OllamaLoad>;
-Result<OllamaRequest> ParseOllamaChat(const Json& body, const ModelRegistry& models);
-Result<OllamaRequest> ParseOllamaGenerate(const Json& body, const ModelRegistry& models,
+Result<OllamaRequest> ParseOllamaChat(const JsonBody& body, const ModelRegistry& models);
+Result<OllamaRequest> ParseOllamaGenerate(const JsonBody& body, const ModelRegistry& models,
                                           const TextDefaults& defaults);
 
 }  // namespace triptych::server

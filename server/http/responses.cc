@@ -5,6 +5,7 @@
 #include "server/http/chat_messages.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
+#include "server/http/output_form.h"
 
 namespace triptych::server {
 namespace {
@@ -21,13 +22,14 @@ void ReadInput(Fields& fields, std::vector<ChatMessage>& messages) {
   for (ChatMessage& message : ReadMessages(fields, "input")) messages.push_back(std::move(message));
 }
 
-// Reads {"format": {"type": "text"}, "verbosity": ...}.
-void ReadTextFormat(Fields& fields) {
+// Reads {"format": {"type": ...}, "verbosity": ...}.
+void ReadTextFormat(Fields& fields, std::string_view body, CompletionRequest& request) {
   const Json* const text = fields.Any("text");
   if (text == nullptr) return;
   if (!text->is_object()) return fields.Refuse("text", *text, "an object");
   Fields members(*text, "text.");
-  members.Lack("format", {{"type", "text"}});
+  ReadResponseFormat(members, "format", MemberText(body, "text"), /*nested=*/false,
+                     request.params.form);
   members.Lack("verbosity", "medium");
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
@@ -47,12 +49,12 @@ void ReadUnsupported(Fields& fields) {
 
 }  // namespace
 
-Result<ChatRequest> ParseResponses(const Json& body) {
+Result<ChatRequest> ParseResponses(const JsonBody& body) {
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "input";
   completion.length_field = "max_output_tokens";
-  Fields fields(body);
+  Fields fields(body.json);
   if (const auto instructions = fields.String("instructions")) {
     request.messages.push_back({ChatRole::kSystem, std::string(*instructions)});
   }
@@ -60,7 +62,7 @@ Result<ChatRequest> ParseResponses(const Json& body) {
   ReadGeneration(fields, completion);
   completion.params.max_new_tokens = fields.Integer("max_output_tokens");
   completion.stream = fields.Bool("stream").value_or(false);
-  ReadTextFormat(fields);
+  ReadTextFormat(fields, body.text, completion);
   completion.thinking = ReadReasoning(fields);
   ReadUnsupported(fields);
   if (const auto error = fields.Finish()) return *error;

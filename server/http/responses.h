@@ -21,7 +21,7 @@
 namespace triptych::server {
 
 // REQUIRES: `body` is an object and outlives the result.
-Result<ChatRequest> ParseResponses(const Json& body);
+Result<ChatRequest> ParseResponses(const JsonBody& body);
 
 // The response, whole or as events with names. The last events repeat the whole text.
 class ResponsesAnswer final : public Answer {

@@ -40,7 +40,7 @@ constexpr std::string_view kModelPrefix = "/v1/models/";
 // The reply of `handle` to the request's body, a JSON object.
 template <typename Handle>
 HttpReply WithBody(const HttpRequest& request, const Handle& handle) {
-  const Result<Json> body = ParseBody(request.body);
+  const Result<JsonBody> body = ParseBody(request.body);
   if (!body.ok()) return ErrorResponse(body.error());
   return handle(body.value());
 }
@@ -220,7 +220,7 @@ HttpReply Routes::GenerateChat(const AuthorizedCall& entry, Result<ChatRequest> 
 }
 
 HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) -> HttpReply {
+  return WithBody(request, [&](const JsonBody& body) -> HttpReply {
     Result<CompletionRequest> completion = ParseCompletion(body, text_defaults_);
     if (!completion.ok()) return ErrorResponse(completion.error());
     return Generate<TextCompletion>(*entry, std::move(completion).value());
@@ -228,25 +228,25 @@ HttpReply Routes::Complete(const AuthorizedCall* entry, const HttpRequest& reque
 }
 
 HttpReply Routes::Chat(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) {
+  return WithBody(request, [&](const JsonBody& body) {
     return GenerateChat<ChatCompletion>(*entry, ParseChat(body));
   });
 }
 
 HttpReply Routes::Respond(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) {
+  return WithBody(request, [&](const JsonBody& body) {
     return GenerateChat<ResponsesAnswer>(*entry, ParseResponses(body));
   });
 }
 
 HttpReply Routes::Message(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) {
+  return WithBody(request, [&](const JsonBody& body) {
     return GenerateChat<MessagesAnswer>(*entry, ParseMessages(body, /*counts=*/false));
   });
 }
 
 HttpReply Routes::CountTokens(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) -> HttpReply {
+  return WithBody(request, [&](const JsonBody& body) -> HttpReply {
     const auto rendered = RenderChat(entry->core, ParseMessages(body, /*counts=*/true));
     if (!rendered.ok()) return ErrorResponse(rendered.error());
     const size_t tokens = rendered.value().token_ids.back().size();  // the prompt
@@ -255,14 +255,14 @@ HttpReply Routes::CountTokens(const AuthorizedCall* entry, const HttpRequest& re
 }
 
 HttpReply Routes::Tokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) -> HttpReply {
+  return WithBody(request, [&](const JsonBody& body) -> HttpReply {
     return server::Tokenize(body, entry->core, text_defaults_);
   });
 }
 
 HttpReply Routes::Detokenize(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) -> HttpReply {
-    return server::Detokenize(body, entry->core);
+  return WithBody(request, [&](const JsonBody& body) -> HttpReply {
+    return server::Detokenize(body.json, entry->core);
   });
 }
 
@@ -279,13 +279,13 @@ HttpReply Routes::GenerateOllama(const AuthorizedCall& entry, Result<OllamaReque
 }
 
 HttpReply Routes::OllamaChat(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) {
+  return WithBody(request, [&](const JsonBody& body) {
     return GenerateOllama<OllamaChatAnswer>(*entry, ParseOllamaChat(body, entry->core.models));
   });
 }
 
 HttpReply Routes::OllamaGenerate(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) {
+  return WithBody(request, [&](const JsonBody& body) {
     return GenerateOllama<OllamaGenerateAnswer>(
         *entry, ParseOllamaGenerate(body, entry->core.models, text_defaults_));
   });
@@ -300,8 +300,8 @@ HttpReply Routes::OllamaRunning(const AuthorizedCall* entry, const HttpRequest&)
 }
 
 HttpReply Routes::OllamaShow(const AuthorizedCall* entry, const HttpRequest& request) const {
-  return WithBody(request, [&](const Json& body) -> HttpReply {
-    return server::OllamaShow(body, entry->core.models, created_);
+  return WithBody(request, [&](const JsonBody& body) -> HttpReply {
+    return server::OllamaShow(body.json, entry->core.models, created_);
   });
 }
 

@@ -82,7 +82,7 @@ std::string LlamaCppText(const TokenizedText& tokenized, bool with_pieces) {
   return text + "]}";
 }
 
-HttpResponse TokenizeMessages(const Json& body, const ServerCore& core) {
+HttpResponse TokenizeMessages(const JsonBody& body, const ServerCore& core) {
   const auto completion = RenderChat(core, ParseChat(body));
   if (!completion.ok()) return ErrorResponse(completion.error());
   const auto model = core.models.Find(completion.value().params.model);
@@ -91,8 +91,8 @@ HttpResponse TokenizeMessages(const Json& body, const ServerCore& core) {
 
 }  // namespace
 
-HttpResponse Tokenize(const Json& body, const ServerCore& core, const TextDefaults& defaults) {
-  Fields fields(body);
+HttpResponse Tokenize(const JsonBody& body, const ServerCore& core, const TextDefaults& defaults) {
+  Fields fields(body.json);
   if (fields.Any("messages") != nullptr) return TokenizeMessages(body, core);
   const bool is_prompt = fields.Any("prompt") != nullptr;
   const bool is_content = !is_prompt && fields.Any("content") != nullptr;

@@ -11,7 +11,7 @@ namespace triptych::server {
 
 // The member that holds the text names the shape: "text", vLLM's "prompt" or "messages", or
 // llama.cpp's "content". REQUIRES: `body` is an object.
-HttpResponse Tokenize(const Json& body, const ServerCore& core, const TextDefaults& defaults);
+HttpResponse Tokenize(const JsonBody& body, const ServerCore& core, const TextDefaults& defaults);
 
 // "token_ids", or "tokens" as in vLLM and llama.cpp, whose names for the text the response has
 // both. REQUIRES: `body` is an object.

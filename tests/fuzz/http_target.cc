@@ -149,7 +149,7 @@ void CheckOllama(const server::Result<server::OllamaRequest>& request) {
 }
 
 void CheckBody(const std::string& text) {
-  const server::Result<Json> body = server::ParseBody(text);
+  const server::Result<server::JsonBody> body = server::ParseBody(text);
   if (!body.ok()) return PromiseClear(body.error());
   const server::Result<server::CompletionRequest> request =
       server::ParseCompletion(body.value(), {});

@@ -45,17 +45,34 @@ struct SamplingFields {
   std::span<const int32_t> allowed_token_ids;         // all of them if empty
 };
 
+// A form that the output has. The viewed text must live until the function that takes it returns.
+struct OutputForm {
+  enum class Kind {
+    kJsonObject,
+    kJsonSchema,
+    kRegex,
+    kChoice,   // one of `choices`
+    kGrammar,  // in GBNF
+  };
+  Kind kind = Kind::kJsonObject;
+  std::string_view text;
+  std::vector<std::string> choices;
+  std::string field;  // where the text is, in errors
+};
+
 struct GenerateParams {
   std::string model;  // may be empty if only one is loaded
   Prompt prompt;
   std::optional<int64_t> max_new_tokens;  // the model's default if absent
   SamplingFields sampling;
   std::vector<std::string> stop;
-  // One more, which no client has named, or the special token of that name; none if empty.
+  // One more, which no client has named, or the special token of that name; none if empty. Output
+  // of a form ends by the token alone.
   std::string end_of_turn;
   std::optional<int32_t> logprobs;
   bool ignore_eos = false;
-  std::optional<int32_t> n;  // 1 if absent
+  std::optional<OutputForm> form;  // any text if absent
+  std::optional<int32_t> n;        // 1 if absent
   std::span<const int32_t> stop_token_ids;
   int64_t min_new_tokens = 0;
   bool include_stop = false;

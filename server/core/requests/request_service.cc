@@ -27,6 +27,7 @@ RequestService::RequestService(const ModelRegistry& models, EngineLoopThread& en
     : models_(models),
       engines_(engines),
       outcomes_(models.models().size()),
+      grammars_(models),
       admission_(limits),
       queue_(kMostSpacePerByte * max_message_bytes) {}
 
@@ -47,7 +48,8 @@ void RequestService::InTurn(const std::string& client, int64_t text_bytes, int64
 
 void RequestService::Generate(GenerateParams params, const Caller& caller, const Turn& turn,
                               Done<std::shared_ptr<Call>> done) {
-  const int64_t text_bytes = TextBytes(params.prompt);
+  int64_t text_bytes = TextBytes(params.prompt);
+  if (params.form) text_bytes += std::ssize(params.form->text);
   int64_t copied_bytes = std::ssize(params.model);
   for (const std::string& stop : params.stop) copied_bytes += std::ssize(stop);
   InTurn(
@@ -100,6 +102,11 @@ Result<std::shared_ptr<Call>> RequestService::Generate(std::span<const GenerateP
   for (const GenerateParams& params : all) {
     Result<ValidRequest> valid = Validate(params, models_.models()[model.value()]);
     if (!valid.ok()) return Refuse(model.value(), Outcome::kInvalid, valid.error());
+    if (params.form) {
+      auto grammar = grammars_.Find(*params.form, model.value());
+      if (!grammar.ok()) return Refuse(model.value(), Outcome::kInvalid, grammar.error());
+      valid.value().request.grammar = std::move(grammar).value();
+    }
     requests.push_back(std::move(valid).value());
   }
   for (ValidRequest& one : requests) Identify(caller, one.request.choices, one.request);

@@ -18,6 +18,7 @@
 #include "server/core/error.h"
 #include "server/core/model_registry.h"
 #include "server/core/requests/call.h"
+#include "server/core/requests/output_grammars.h"
 #include "server/core/requests/request_ids.h"
 #include "server/core/requests/request_params.h"
 #include "server/core/requests/tokenization_queue.h"
@@ -103,6 +104,7 @@ class RequestService {
   const ModelRegistry& models_;
   EngineLoopThread& engines_;
   std::vector<OutcomeCounts> outcomes_;  // of each model's requests
+  OutputGrammars grammars_;
   Admission admission_;
   RequestIds ids_;
   Worker log_worker_;

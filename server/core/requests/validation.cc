@@ -201,7 +201,8 @@ std::optional<Error> TakeStops(const GenerateParams& params, const ModelInfo& mo
   if (auto error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids")) return error;
   request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
   if (!params.end_of_turn.empty()) {
-    request.stop.push_back(params.end_of_turn);
+    // The text of a form may contain it.
+    if (!params.form) request.stop.push_back(params.end_of_turn);
     for (const SpecialToken& special : model.tokenizer->special_tokens()) {
       if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
     }

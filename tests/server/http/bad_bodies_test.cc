@@ -70,7 +70,7 @@ TEST(BadBodiesTest, ValuesInsideEachOther) {
           "{\"messages\":" + Repeated("[", kDepth),
           "{\"messages\":" + Repeated("[", kDepth) + Repeated("]", kDepth) + "}"}) {
       ExpectRefused(server, path, body, nullptr,
-                    "is nested too deeply; allowed: at most 16 levels");
+                    "is nested too deeply; allowed: at most 64 levels");
     }
   }
   EXPECT_EQ(Chat(server).status, 200);

@@ -128,8 +128,7 @@ TEST_F(ClientBodiesTest, MembersThatChangeSomethingAreRefused) {
                                                  {"mirostat", 2},
                                                  {"typical_p", 0.5},
                                                  {"min_tokens", 17},
-                                                 {"stop_token_ids", {999}},
-                                                 {"response_format", {{"type", "json_object"}}}}) {
+                                                 {"stop_token_ids", {999}}}) {
     const HttpAnswer answer =
         client_.Post(kChat, {{"messages", hi}, {"max_tokens", 4}, {member, value}});
     EXPECT_EQ(answer.status, 400) << member;

@@ -178,7 +178,7 @@ TEST_F(OllamaTest, ErrorsAreTexts) {
       {"/api/chat", Ask({{"model", "other"}}), 404, "other"},
       {"/api/chat", {{"messages", json::array()}}, 400, "model is missing"},
       {"/api/chat", Ask({{"tools", {{{"type", "function"}}}}}), 400, "tools is"},
-      {"/api/chat", Ask({{"format", "json"}}), 400, "format is \"json\""},
+      {"/api/chat", Ask({{"format", "xml"}}), 400, "format is \"xml\""},
       {"/api/chat", Ask({{"model", "gqa"}}), 400, "has no chat template"},
       {"/api/chat", Ask({{"messages", {{{"role", "user"}, {"content", "a"}, {"images", {"x"}}}}}}),
        400, "messages[0].images"},

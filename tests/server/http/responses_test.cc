@@ -207,7 +207,7 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
            {"/v1/responses", R"({"input": "a", "max_output_tokens": 0})", "max_output_tokens",
             "is 0; allowed"},
            {"/v1/responses", R"({"input": "a", "text": {"format": {"type": "json_schema"}}})",
-            "text.format", "is not supported"},
+            "text.format.schema", "is missing"},
            {"/v1/responses", R"({"input": "a", "n": 2})", "n", "is not a known field"},
            {"/v1/messages", R"({"messages": [{"role": "user", "content": "a"}]})", "max_tokens",
             "is missing"},

@@ -1,0 +1,181 @@
+#include "engine/grammar/merge_schemas.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "engine/grammar/error.h"
+
+namespace triptych::grammar {
+namespace {
+
+constexpr int kMaxMergeDepth = 64;
+constexpr int kMaxMerges = 20'000;  // of one call
+
+class Merger {
+ public:
+  explicit Merger(const Resolve& resolve) : resolve_(resolve) {}
+
+  OrderedJson Merge(const OrderedJson& a, const OrderedJson& b) {
+    if (++merges_ > kMaxMerges || ++depth_ > kMaxMergeDepth) {
+      throw GrammarError("needs too many schemas to be joined", ".allOf");
+    }
+    OrderedJson merged = MergeFlat(Flatten(a), Flatten(b));
+    --depth_;
+    return merged;
+  }
+
+ private:
+  // The schema without $ref and allOf.
+  OrderedJson Flatten(const OrderedJson& schema) {
+    if (!schema.is_object()) return schema;
+    const bool has_ref = schema.contains("$ref"), has_all = schema.contains("allOf");
+    if (!has_ref && !has_all) return schema;
+    OrderedJson flat = schema;
+    flat.erase("$ref");
+    flat.erase("allOf");
+    if (has_ref && schema["$ref"].is_string()) {
+      flat = Merge(flat, resolve_(schema["$ref"].get<std::string>()));
+    }
+    if (has_all && schema["allOf"].is_array()) {
+      for (const OrderedJson& one : schema["allOf"]) flat = Merge(flat, one);
+    }
+    return flat;
+  }
+
+  OrderedJson MergeFlat(OrderedJson a, OrderedJson b) {
+    if (a == false || b == false) return false;
+    if (a == true) return b;
+    if (b == true) return a;
+    if (!a.is_object() || !b.is_object()) throw GrammarError("is no schema");
+    OrderedJson merged = OrderedJson::object();
+    for (const auto& [key, value] : a.items()) {
+      if (IsOfObject(key)) continue;
+      const auto other = b.find(key);
+      OrderedJson both = other == b.end() ? value : Both(key, value, *other);
+      if (both.is_discarded()) return false;
+      merged[key] = std::move(both);
+    }
+    for (const auto& [key, value] : b.items()) {
+      if (!IsOfObject(key) && !merged.contains(key)) merged[key] = value;
+    }
+    const bool any = (a.contains("anyOf") || a.contains("oneOf")) &&
+                     (b.contains("anyOf") || b.contains("oneOf"));
+    if (any) throw GrammarError("cannot be joined with another anyOf or oneOf", ".anyOf");
+    MergeObjects(a, b, merged);
+    return merged;
+  }
+
+  static bool IsOfObject(std::string_view key) {
+    return key == "properties" || key == "additionalProperties" || key == "patternProperties";
+  }
+
+  static bool IsAnnotation(std::string_view key) {
+    return key == "title" || key == "description" || key == "default" || key == "examples" ||
+           key == "$comment" || key == "$defs" || key == "definitions" || key == "deprecated" ||
+           key == "readOnly" || key == "writeOnly";
+  }
+
+  static OrderedJson AsList(const OrderedJson& types) {
+    return types.is_array() ? types : OrderedJson::array({types});
+  }
+
+  static OrderedJson BothTypes(const OrderedJson& a, const OrderedJson& b) {
+    OrderedJson both = OrderedJson::array();
+    for (const OrderedJson& one : AsList(a)) {
+      for (const OrderedJson& other : AsList(b)) {
+        const bool narrows = one == "number" && other == "integer";
+        const bool fits = one == other || narrows || (one == "integer" && other == "number");
+        const OrderedJson& kept = narrows ? other : one;
+        if (fits && std::find(both.begin(), both.end(), kept) == both.end()) both.push_back(kept);
+      }
+    }
+    return both.empty() ? OrderedJson(OrderedJson::value_t::discarded) : both;
+  }
+
+  // Discarded if no value fits both.
+  OrderedJson Both(const std::string& key, const OrderedJson& a, const OrderedJson& b) {
+    if (a == b || IsAnnotation(key)) return a;
+    if (key == "type") return BothTypes(a, b);
+    if (key == "const") return OrderedJson::value_t::discarded;
+    if (key == "enum" && a.is_array() && b.is_array()) {
+      OrderedJson both = OrderedJson::array();
+      for (const OrderedJson& one : a) {
+        if (std::find(b.begin(), b.end(), one) != b.end()) both.push_back(one);
+      }
+      return both;
+    }
+    if (key == "required" && a.is_array() && b.is_array()) {
+      OrderedJson both = a;
+      for (const OrderedJson& one : b) {
+        if (std::find(both.begin(), both.end(), one) == both.end()) both.push_back(one);
+      }
+      return both;
+    }
+    if (a.is_number() && b.is_number()) {
+      if (key == "minimum" || key == "exclusiveMinimum" || key == "minLength" ||
+          key == "minItems" || key == "minProperties") {
+        return std::max(a, b);
+      }
+      if (key == "maximum" || key == "exclusiveMaximum" || key == "maxLength" ||
+          key == "maxItems" || key == "maxProperties") {
+        return std::min(a, b);
+      }
+    }
+    if (key == "items") return Merge(a, b);
+    throw GrammarError("cannot be joined with another " + key, "." + key);
+  }
+
+  // The schema that another asks of a property.
+  static OrderedJson OfProperty(const OrderedJson& schema, const std::string& name) {
+    const auto properties = schema.find("properties");
+    if (properties != schema.end() && properties->is_object() && properties->contains(name)) {
+      return (*properties)[name];
+    }
+    return schema.value("additionalProperties", OrderedJson(true));
+  }
+
+  void MergeObjects(const OrderedJson& a, const OrderedJson& b, OrderedJson& merged) {
+    OrderedJson properties = OrderedJson::object();
+    bool patterns = false, closed = false;
+    for (const OrderedJson* const one : {&a, &b}) {
+      patterns = patterns || one->contains("patternProperties");
+      closed = closed || one->contains("additionalProperties");
+      const auto own = one->find("properties");
+      if (own == one->end() || !own->is_object()) continue;
+      for (const auto& [name, schema] : own->items()) {
+        if (!properties.contains(name)) {
+          properties[name] = Merge(OfProperty(a, name), OfProperty(b, name));
+        }
+      }
+    }
+    if (patterns) {
+      for (const OrderedJson* const one : {&a, &b}) {
+        const OrderedJson& other = one == &a ? b : a;
+        if (!one->contains("patternProperties")) continue;
+        if (std::any_of(other.items().begin(), other.items().end(),
+                        [](const auto& item) { return IsOfObject(item.key()); })) {
+          throw GrammarError("cannot be joined with other properties", ".patternProperties");
+        }
+        merged["patternProperties"] = (*one)["patternProperties"];
+      }
+    }
+    if (!properties.empty()) merged["properties"] = std::move(properties);
+    if (closed) {
+      merged["additionalProperties"] = Merge(a.value("additionalProperties", OrderedJson(true)),
+                                             b.value("additionalProperties", OrderedJson(true)));
+    }
+  }
+
+  const Resolve& resolve_;
+  int merges_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+OrderedJson MergeSchemas(const OrderedJson& a, const OrderedJson& b, const Resolve& resolve) {
+  return Merger(resolve).Merge(a, b);
+}
+
+}  // namespace triptych::grammar

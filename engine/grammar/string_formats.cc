@@ -1,0 +1,76 @@
+#include "engine/grammar/string_formats.h"
+
+#include <utility>
+#include <vector>
+
+namespace triptych::grammar {
+namespace {
+
+using Formats = std::vector<std::pair<std::string, std::string>>;
+
+// An address of IPv6 without an IPv4 part: eight groups, or fewer around "::".
+std::string Ipv6() {
+  const std::string group = "[0-9A-Fa-f]{1,4}";
+  std::string all = "(?:" + group + ":){7}" + group;
+  for (int before = 0; before <= 7; ++before) {
+    const int after = 7 - before;
+    all += "|";
+    if (before > 0) all += group + "(?::" + group + "){" + std::to_string(before - 1) + "}";
+    all += "::";
+    if (after > 0) {
+      all += "(?:" + group + "(?::" + group + "){0," + std::to_string(after - 1) + "})?";
+    }
+  }
+  return all;
+}
+
+Formats Make() {
+  const std::string leap =
+      "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)";
+  const std::string date =
+      "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"
+      "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|" +
+      leap + "-02-29)";
+  const std::string time =
+      "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
+      "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+  const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+  const std::string octet = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
+  const std::string number = "[0-9]{1,9}";
+  const std::string clock = "T(?:" + number + "H(?:" + number + "M(?:" + number + "S)?)?|" +
+                            number + "M(?:" + number + "S)?|" + number + "S)";
+  const std::string day = "(?:" + number + "Y(?:" + number + "M(?:" + number + "D)?)?|" + number +
+                          "M(?:" + number + "D)?|" + number + "D)";
+  return {{"date", date},
+          {"date-time", date + "T" + time},
+          {"duration", "P(?:" + number + "W|" + day + "(?:" + clock + ")?|" + clock + ")"},
+          {"email", atom + "(?:\\." + atom + "){0,2}@" + label + "(?:\\." + label + "){1,3}"},
+          {"hostname", label + "(?:\\." + label + "){0,3}"},
+          {"ipv4", octet + "(?:\\." + octet + "){3}"},
+          {"ipv6", Ipv6()},
+          {"time", time},
+          {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"}};
+}
+
+const Formats& All() {
+  static const Formats formats = Make();
+  return formats;
+}
+
+}  // namespace
+
+std::optional<std::string> FormatPattern(std::string_view format) {
+  for (const auto& [name, pattern] : All()) {
+    if (name == format) return "^(?:" + pattern + ")$";
+  }
+  return std::nullopt;
+}
+
+std::string FormatNames() {
+  std::string names;
+  for (const auto& [name, pattern] : All()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+}  // namespace triptych::grammar

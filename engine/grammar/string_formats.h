@@ -1,0 +1,19 @@
+// Formats of strings that JSON Schema names.
+#ifndef TRIPTYCH_ENGINE_GRAMMAR_STRING_FORMATS_H_
+#define TRIPTYCH_ENGINE_GRAMMAR_STRING_FORMATS_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace triptych::grammar {
+
+// The regular expression of texts of a format, which may leave out some of them; nullopt if the
+// format is not supported.
+std::optional<std::string> FormatPattern(std::string_view format);
+// The names of the supported formats, for messages.
+std::string FormatNames();
+
+}  // namespace triptych::grammar
+
+#endif  // TRIPTYCH_ENGINE_GRAMMAR_STRING_FORMATS_H_

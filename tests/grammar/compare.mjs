@@ -1,0 +1,75 @@
+// compare.mjs WALK [WALKS]: compares JSON Schemas as grammars with ajv and with the JSON-Schema-Test-Suite,
+// both from npm. WALK is the program of walk.cc; WALKS is the number of random texts, over all schemas.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { install } from '../server/npm_packages.mjs';
+import { schemas } from './schemas.mjs';
+
+const [walk, walks = '100000'] = process.argv.slice(2);
+const packages = install('ajv@8.20.0', 'ajv-formats@3.0.1', 'json-schema-test-suite@0.0.10');
+const require = createRequire(join(packages, 'x.js'));
+const Ajv = require('ajv/dist/2020').default;
+
+function ask(lines) {
+  const input = lines.map((line) => JSON.stringify(line) + '\n').join('');
+  const { status, stdout, stderr } = spawnSync(walk, [], { input, encoding: 'utf8', maxBuffer: 1 << 30 });
+  assert.equal(status, 0, stderr);
+  return stdout.trimEnd().split('\n').map((line) => JSON.parse(line));
+}
+
+// Every text that a grammar generates is valid.
+const ajv = new Ajv({ strict: false, allErrors: true });
+require('ajv-formats')(ajv);
+const each = Math.ceil(walks / schemas.length);
+let texts = 0;
+ask(schemas.map((schema) => ({ schema: JSON.stringify(schema), texts: [], walks: each })))
+  .forEach((answer, i) => {
+    const shown = JSON.stringify(schemas[i]);
+    assert(!answer.refused, `${shown}: ${answer.refused}`);
+    const validate = ajv.compile(schemas[i]);
+    for (const text of answer.walks) {
+      let value;
+      assert.doesNotThrow(() => { value = JSON.parse(text); }, `${shown} accepts ${text}`);
+      assert(validate(value), `${shown} accepts ${text}: ${ajv.errorsText(validate.errors)}`);
+      ++texts;
+    }
+  });
+console.log(`${texts} texts of ${schemas.length} schemas are valid`);
+
+// The texts of a value with its members in every order: a grammar has one. Inner members keep theirs.
+function textsOf(value) {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return [JSON.stringify(value)];
+  const orders = (names) => names.length < 2 ? [names]
+    : names.flatMap((name) => orders(names.filter((other) => other !== name)).map((rest) => [name, ...rest]));
+  const names = Object.keys(value);
+  const member = (name) => `${JSON.stringify(name)}:${JSON.stringify(value[name])}`;
+  return (names.length > 4 ? [names] : orders(names)).map((order) => `{${order.map(member).join()}}`);
+}
+
+// The instances of a schema that compiles are accepted and refused as the suite says. In draft 4, some
+// keywords have other meanings or names; those schemas are refused.
+const folder = join(packages, 'json-schema-test-suite/tests/draft4');
+const cases = readdirSync(folder).filter((file) => file.endsWith('.json')).flatMap((file) =>
+  JSON.parse(readFileSync(join(folder, file), 'utf8')).map((group) => ({ file, ...group })));
+const refused = [];
+let compared = 0;
+ask(cases.map(({ schema, tests }) => ({
+  schema: JSON.stringify(schema),
+  texts: tests.flatMap(({ data }) => textsOf(data)),
+  walks: 0,
+}))).forEach((answer, i) => {
+  const { file, description, tests, schema } = cases[i];
+  if (answer.refused) return refused.push(`${file}: ${description}: ${answer.refused}`);
+  tests.forEach(({ description: test, valid, data }) => {
+    const what = `${file}: ${description}: ${test}: ${JSON.stringify(schema)} ${JSON.stringify(data)}`;
+    const accepted = answer.accepted.splice(0, textsOf(data).length);
+    assert.equal(accepted.includes(true), valid, what);
+    ++compared;
+  });
+});
+console.log(`${compared} instances are accepted and refused as the suite says; ${refused.length} schemas are not supported:`);
+for (const one of refused) console.log(`  ${one}`);
+assert(compared > 150, 'most schemas compile');

@@ -1,0 +1,188 @@
+// Texts that JSON Schemas accept, and schemas that are refused.
+#include "engine/grammar/json_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/grammar/texts.h"
+
+namespace triptych::grammar::json_schema_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Case {
+  std::string schema;
+  std::vector<std::string> accepted, refused;
+};
+
+void Check(const std::vector<Case>& cases) {
+  for (const auto& [schema, accepted, refused] : cases) {
+    const auto grammar = Schema(schema);
+    for (const std::string& text : accepted) EXPECT_TRUE(Has(grammar, text)) << schema << text;
+    for (const std::string& text : refused) EXPECT_FALSE(Has(grammar, text)) << schema << text;
+  }
+}
+
+TEST(JsonSchema, AcceptsValuesOfATypeAlone) {
+  Check({{"true",
+          {"1", "[1, {\"a\": null}]", "\"\\ud83d\\ude00 \xc3\xa9\""},
+          {"", "1 2", "\"\xc3\""}},
+         {R"({"type": "string"})",
+          {R"("")", R"("a\n\"")"},
+          {"1", "\"\n\"", R"("\ud83d")", R"("\x")"}},
+         {R"({"type": "integer"})", {"0", "-12"}, {"01", "1.5", "1e3", "-"}},
+         {R"({"type": "number"})", {"0", "-1.25", "1e-7"}, {".5", "1.", "+1", "NaN"}},
+         {R"({"type": ["null", "boolean"]})", {"null", "true", "false"}, {"0", "nul"}}});
+}
+
+TEST(JsonSchema, KeepsTheOrderOfProperties) {
+  Check({{R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"}},
+              "required": ["b"], "additionalProperties": false})",
+          {R"({"b":1,"a":null})", R"({"b": 1})", "{\n  \"b\": 1,\n  \"a\": null\n}"},
+          {R"({"a":null,"b":1})", R"({"a":null})", "{}", R"({"b":1,})", R"({"b":1,"c":2})"}},
+         {R"({"type": "object", "properties": {"a": {"type": "integer"}}})",
+          {R"({})", R"({"a":1})", R"({"a":1,"ab":[],"b":2})", R"({"":0})"},
+          {R"({"a":null})", R"({"b":1,"a":"x"})"}},
+         {R"({"type": "object", "additionalProperties": {"type": "integer"}, "required": ["x"]})",
+          {R"({"x":1})", R"({"x":1,"y":2})"},
+          {R"({})", R"({"x":1,"y":null})"}},
+         {R"({"type": "object", "patternProperties": {"^[a-z]+$": {"type": "null"}},
+              "additionalProperties": false})",
+          {R"({})", R"({"ab":null,"c":null})"},
+          {R"({"A":null})", R"({"a":1})"}}});
+}
+
+TEST(JsonSchema, BoundsNumbers) {
+  Check(
+      {{R"({"type": "integer", "minimum": -5, "maximum": 120})",
+        {"-5", "-1", "0", "9", "10", "99", "100", "120"},
+        {"-6", "-10", "121", "200", "1000", "-0"}},
+       {R"({"type": "integer", "exclusiveMinimum": 10})", {"11", "99", "100"}, {"10", "9", "-11"}},
+       {R"({"type": "integer", "maximum": -7})", {"-7", "-8", "-70", "-100"}, {"-6", "0", "7"}},
+       {R"({"type": "integer", "minimum": 2.5, "maximum": 3.5})", {"3"}, {"2", "4", "3.1"}},
+       {R"({"type": "number", "minimum": 0.25, "exclusiveMaximum": 1.5})",
+        {"0.25", "0.3", "1", "1.0", "1.49", "0.250"},
+        {"0.2", "0.249", "1.5", "1.50", "2", "0", "-1"}},
+       {R"({"type": "number", "exclusiveMinimum": 0, "maximum": 1})",
+        {"0.001", "1", "1.0", "0.5"},
+        {"0", "0.0", "1.01", "-0.5"}},
+       {R"({"type": "integer", "multipleOf": 7})", {"0", "14", "-21", "700"}, {"1", "13", "07"}}});
+}
+
+TEST(JsonSchema, BoundsStrings) {
+  Check({{R"({"type": "string", "minLength": 2, "maxLength": 3})",
+          {R"("ab")", R"("a\n\"")", "\"\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80\""},
+          {R"("a")", R"("abcd")"}},
+         {R"({"type": "string", "pattern": "^[a-c]{2}$|x\\d"})",
+          {R"("ab")", R"("..x7..")"},
+          {R"("abc")", R"("ad")", R"("x")"}},
+         {R"({"type": "string", "format": "date"})",
+          {R"("2024-02-29")", R"("1999-12-31")"},
+          {R"("2023-02-29")", R"("1999-13-01")"}},
+         {R"({"type": "string", "format": "date-time"})",
+          {R"("2024-01-01T00:00:00Z")"},
+          {R"("2024")"}},
+         {R"({"type": "string", "format": "ipv6"})",
+          {R"("::")", R"("1::")", R"("fe80::1:2")", R"("1:2:3:4:5:6:7:8")"},
+          {R"("1:2:3")", R"("1::2::3")", R"("1:2:3:4:5:6:7:8:9")"}},
+         {R"({"type": "string", "format": "uuid"})",
+          {R"("123e4567-e89b-12d3-a456-426614174000")"},
+          {R"("123e4567")"}},
+         {R"({"type": "string", "format": "duration"})", {R"("P1DT2H")", R"("P3W")"}, {R"("P")"}},
+         {R"({"type": "string", "format": "email"})", {R"("a.b@c.de")"}, {R"("a@")", R"("@c.de")"}},
+         {R"({"type": "string", "format": "ipv4"})", {R"("255.0.10.1")"}, {R"("256.0.0.1")"}},
+         {R"({"type": "string", "maxLength": 100000})", {R"("a")"}, {"1"}}});
+}
+
+TEST(JsonSchema, BoundsArrays) {
+  Check({{R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3})",
+          {"[1]", "[1, 2]", "[ 1,2,3 ]"},
+          {"[]", "[1,2,3,4]", "[null]", "[1,]"}},
+         {R"({"type": "array", "prefixItems": [{"type": "null"}, {"type": "integer"}],
+              "items": {"type": "string"}, "minItems": 1})",
+          {"[null]", "[null,1]", R"([null,1,"a","b"])"},
+          {"[]", "[1]", "[null,1,1]"}},
+         {R"({"type": "array", "prefixItems": [{"type": "null"}], "items": false})",
+          {"[]", "[null]"},
+          {"[null,null]"}}});
+}
+
+TEST(JsonSchema, CombinesSchemas) {
+  Check(
+      {{R"({"enum": ["a", 1, null, {"b": [2]}]})",
+        {R"("a")", "1", "null", R"({"b":[2]})", R"({"b": [2]})"},
+        {R"("b")", "{}"}},
+       {R"({"type": "string", "enum": ["a", 1]})", {R"("a")"}, {"1"}},
+       {R"({"const": 2.0})", {"2"}, {"3"}},
+       {R"({"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}]})",
+        {"5", "null"},
+        {"4"}},
+       {R"({"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": 1}]})",
+        {"5", "1", "-9"},
+        {"3", "null"}},
+       {R"({"oneOf": [{"type": "object", "properties": {"k": {"const": "a"}, "x": {"type": "null"}},
+              "required": ["k", "x"]}, {"type": "object", "properties": {"k": {"const": "b"}},
+              "required": ["k"]}]})",
+        {R"({"k":"a","x":null})", R"({"k":"b"})"},
+        {R"({"k":"a"})", R"({"k":"c"})"}},
+       {R"({"allOf": [{"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]},
+              {"properties": {"a": {"minimum": 3}, "b": {"type": "null"}},
+               "additionalProperties": false}]})",
+        {R"({"a":3})", R"({"a":4,"b":null})"},
+        {R"({"a":2})", R"({"b":null})", R"({"a":3,"c":1})"}},
+       {R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {
+              "v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"},
+              {"type": "null"}]}}, "required": ["v", "next"], "additionalProperties": false}}})",
+        {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":null}})"},
+        {R"({"v":1,"next":{}})"}}});
+}
+
+TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
+  const auto refusal = [](const std::string& schema) { return Refusal(Schema, schema); };
+  EXPECT_EQ(refusal(R"({"properties": {"a": {"not": {}}}})"), ".properties.a.not is not supported");
+  EXPECT_THAT(refusal(R"({"anyOf": [{}, {"type": "strin"}]})"),
+              StartsWith(R"(.anyOf[1].type is "strin"; allowed: array, boolean)"));
+  EXPECT_THAT(refusal(R"({"type": "string", "format": "color"})"),
+              StartsWith(R"(.format is "color", which is not supported; allowed: date,)"));
+  EXPECT_THAT(refusal(R"g({"type": "string", "pattern": "a(?=b)"})g"),
+              StartsWith(".pattern is not a supported regular expression: look-around"));
+  EXPECT_THAT(refusal(R"({"$ref": "http://x/y"})"), StartsWith(R"(.$ref is "http://x/y", which)"));
+  EXPECT_THAT(refusal(R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})"),
+              StartsWith(".oneOf[1] may accept a value that oneOf[0] accepts, too"));
+  EXPECT_THAT(refusal(R"({"type": "array", "uniqueItems": true})"), StartsWith(".uniqueItems"));
+  EXPECT_THAT(refusal("{"), HasSubstr("cannot be read: the schema: not valid JSON"));
+  EXPECT_THAT(refusal("false"), HasSubstr("has no finite text"));
+  EXPECT_THAT(refusal(R"({"$ref": "#"})"), HasSubstr("no finite text"));
+  EXPECT_THAT(
+      refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+      HasSubstr("no finite text"));
+}
+
+TEST(JsonSchema, BoundsHostileSchemas) {
+  const auto refusal = [](const std::string& schema) { return Refusal(Schema, schema); };
+  std::string nested = "{}";
+  for (int i = 0; i < 100; ++i) nested = R"({"items":)" + nested + "}";
+  EXPECT_THAT(refusal(nested), HasSubstr("nested too deeply"));
+  // Joining would double the alternatives at every level.
+  std::string doubling = R"({"$defs": {"d0": {"type": "null"})";
+  for (int i = 1; i <= 40; ++i) {
+    const std::string ref = R"({"$ref": "#/$defs/d)" + std::to_string(i - 1) + R"("})";
+    doubling += R"(, "d)" + std::to_string(i) + R"(": {"title": "", "allOf": [{"anyOf": [)" + ref +
+                ", " + ref + "]}]}";
+  }
+  doubling += R"(}, "$ref": "#/$defs/d40"})";
+  EXPECT_EQ(refusal(doubling), "");  // each definition is compiled once
+  EXPECT_THAT(refusal(R"({"allOf": [{"$ref": "#"}, {"type": "object"}]})"),
+              HasSubstr("too many schemas"));
+  std::string names;
+  for (int i = 0; i < 40'000; ++i) names += (i > 0 ? ",\"" : "\"") + std::to_string(i * 7919) + '"';
+  EXPECT_THAT(refusal(R"({"enum": [)" + names + "]}"), HasSubstr("bytes of fixed text"));
+}
+
+}  // namespace
+}  // namespace triptych::grammar::json_schema_test

@@ -1,0 +1,55 @@
+// Schemas whose texts ajv validates.
+const node = {
+  type: 'object',
+  properties: {
+    value: { type: 'integer' },
+    children: { type: 'array', items: { $ref: '#/$defs/node' }, maxItems: 2 },
+  },
+  required: ['value'],
+  additionalProperties: false,
+};
+const formats = ['date', 'date-time', 'duration', 'email', 'hostname', 'ipv4', 'ipv6', 'time', 'uuid'];
+
+export const schemas = [
+  {},
+  { type: 'object' },
+  { type: 'string' },
+  { type: 'string', minLength: 2, maxLength: 5 },
+  { type: ['number', 'null'] },
+  { type: 'integer', minimum: -17, maximum: 1234 },
+  { type: 'integer', exclusiveMinimum: 99, exclusiveMaximum: 102 },
+  { type: 'integer', maximum: -20 },
+  { type: 'integer', multipleOf: 12 },
+  { type: 'number', minimum: -0.5, maximum: 12.25 },
+  { type: 'number', exclusiveMinimum: 0, exclusiveMaximum: 1 },
+  { type: 'number', exclusiveMinimum: 1.25 },
+  { type: 'number', maximum: -3.75 },
+  ...formats.map((format) => ({ type: 'string', format })),
+  { type: 'string', pattern: '^[A-Z][a-z]{1,5}(-\\d+)?$' },
+  { type: 'string', pattern: 'a|"b\\\\|[^\\w\\s]\\n' },
+  { enum: ['a', 1.5, null, [1, { b: 'c' }], { d: [] }] },
+  { const: { a: 'x"y' } },
+  { type: 'array', items: { type: 'boolean' }, minItems: 1, maxItems: 4 },
+  { type: 'array', prefixItems: [{ type: 'null' }, { type: 'integer' }], items: { type: 'string' }, minItems: 1 },
+  { type: 'array', prefixItems: [{ const: 1 }, { const: 2 }], items: false },
+  { type: 'object', properties: { a: { type: 'null' }, ab: { type: 'integer' } } },
+  { type: 'object', properties: { a: { type: 'null' }, '': { type: 'null' } }, required: ['a', 'z'], additionalProperties: { type: 'boolean' } },
+  { type: 'object', additionalProperties: { type: 'integer' }, minProperties: 1 },
+  { type: 'object', propertyNames: { pattern: '^[a-c]+$' }, additionalProperties: true },
+  { type: 'object', properties: { x: { type: 'null' } }, patternProperties: { '^y': { type: 'integer' } }, additionalProperties: false },
+  { $ref: '#/$defs/node', $defs: { node } },
+  { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'array', items: { $ref: '#' } }] },
+  { type: 'integer', anyOf: [{ minimum: 10 }, { maximum: -10 }] },
+  {
+    oneOf: [
+      { type: 'object', properties: { kind: { const: 'a' }, x: { type: 'number' } }, required: ['kind', 'x'] },
+      { type: 'object', properties: { kind: { const: 'b' }, y: { type: 'string' } }, required: ['kind'] },
+    ],
+  },
+  {
+    allOf: [
+      { type: 'object', properties: { a: { type: 'number' } }, required: ['a'] },
+      { properties: { a: { minimum: 3, maximum: 10 }, b: { type: 'null' } }, additionalProperties: false },
+    ],
+  },
+];
