@@ -10,7 +10,7 @@
 namespace triptych::server {
 namespace {
 
-using Kind = OutputForm::Kind;
+using Form = OutputForm::Kind;
 
 void SetForm(Fields& fields, OutputForm form, std::optional<OutputForm>& known) {
   if (known) {
@@ -31,11 +31,11 @@ void ReadSchema(Fields& fields, const std::string& path, const std::string& name
   const std::string_view text = schema->is_string()
                                     ? std::string_view(schema->get_ref<const std::string&>())
                                     : MemberText(object, name);
-  SetForm(fields, {.kind = Kind::kJsonSchema, .text = text, .choices = {}, .field = path + name},
+  SetForm(fields, {.kind = Form::kJsonSchema, .text = text, .choices = {}, .field = path + name},
           form);
 }
 
-void ReadText(Fields& fields, const std::string& path, const std::string& name, Kind kind,
+void ReadText(Fields& fields, const std::string& path, const std::string& name, Form kind,
               std::optional<OutputForm>& form) {
   const auto text = fields.String(name);
   if (!text) return;
@@ -47,7 +47,7 @@ void ReadChoice(Fields& fields, const std::string& path, const std::string& name
   const Json* const list = fields.Any(name);
   if (list == nullptr) return;
   if (!list->is_array()) return fields.Refuse(name, *list, "an array of strings");
-  OutputForm one{.kind = Kind::kChoice, .text = {}, .choices = {}, .field = path + name};
+  OutputForm one{.kind = Form::kChoice, .text = {}, .choices = {}, .field = path + name};
   for (const Json& choice : *list) {
     if (one.choices.size() > limits::kOutputChoices.high) break;
     if (!choice.is_string()) {
@@ -62,7 +62,7 @@ void ReadChoice(Fields& fields, const std::string& path, const std::string& name
 void ReadJsonObject(Fields& fields, const std::string& path, const std::string& name,
                     std::optional<OutputForm>& form) {
   if (!fields.Bool(name).value_or(false)) return;
-  SetForm(fields, {.kind = Kind::kJsonObject, .text = {}, .choices = {}, .field = path + name},
+  SetForm(fields, {.kind = Form::kJsonObject, .text = {}, .choices = {}, .field = path + name},
           form);
 }
 
@@ -92,7 +92,7 @@ void ReadResponseFormat(Fields& fields, const std::string& name, std::string_vie
       ReadSchema(members, path, "schema", text, form);
     } else {
       SetForm(members,
-              {.kind = Kind::kJsonObject, .text = {}, .choices = {}, .field = path + "type"}, form);
+              {.kind = Form::kJsonObject, .text = {}, .choices = {}, .field = path + "type"}, form);
     }
   } else if (*type != "json_schema") {
     members.Refuse("type", *type, "text, json_object, json_schema");
@@ -114,7 +114,7 @@ void ReadOllamaFormat(Fields& fields, std::string_view object, std::optional<Out
   const Json* const format = fields.Any("format");
   if (format == nullptr || *format == "") return;
   if (*format == "json") {
-    SetForm(fields, {.kind = Kind::kJsonObject, .text = {}, .choices = {}, .field = "format"},
+    SetForm(fields, {.kind = Form::kJsonObject, .text = {}, .choices = {}, .field = "format"},
             form);
   } else if (format->is_object()) {
     ReadSchema(fields, "", "format", object, form);
@@ -127,14 +127,14 @@ void ReadGuides(Fields& fields, std::string_view object, std::optional<OutputFor
   const auto read = [&](Fields& from, const std::string& path, const std::string& prefix,
                         std::string_view text) {
     ReadSchema(from, path, prefix + "json", text, form);
-    ReadText(from, path, prefix + "regex", Kind::kRegex, form);
+    ReadText(from, path, prefix + "regex", Form::kRegex, form);
     ReadChoice(from, path, prefix + "choice", form);
-    ReadText(from, path, prefix + "grammar", Kind::kGrammar, form);
+    ReadText(from, path, prefix + "grammar", Form::kGrammar, form);
     ReadJsonObject(from, path, prefix + "json_object", form);
   };
   read(fields, "", "guided_", object);
   fields.Ignore({"guided_decoding_backend"});
-  ReadText(fields, "", "grammar", Kind::kGrammar, form);
+  ReadText(fields, "", "grammar", Form::kGrammar, form);
   ReadSchema(fields, "", "json_schema", object, form);
   const Json* const outputs = fields.Any("structured_outputs");
   if (outputs == nullptr) return;
