@@ -684,9 +684,9 @@ class SchemaCompiler {
       const auto& [member, required] = members[i - 1];
       const Expression with = e_.Sequence({json_.Space(), member, after});
       const Expression more = e_.Sequence({json_.Comma(), member, after});
-      const auto rule = [&](Expression present, Expression absent) {
+      const auto rule = [&, is_required = required](Expression present, Expression absent) {
         const Expression made = e_.Rule("members");  // keeps the nesting flat
-        e_.Define(made, required ? present : e_.Choice({present, absent}));
+        e_.Define(made, is_required ? present : e_.Choice({present, absent}));
         return made;
       };
       first = rule(with, first);
