@@ -8,6 +8,7 @@ TEST(FuzzTest, ChatTemplate) { Replay("chat_template", FuzzChatTemplate); }
 TEST(FuzzTest, Config) { Replay("config", FuzzConfig); }
 TEST(FuzzTest, Gguf) { Replay("gguf", FuzzGguf); }
 TEST(FuzzTest, GgufShards) { Replay("gguf_shards", FuzzGgufShards); }
+TEST(FuzzTest, Grammar) { Replay("grammar", FuzzGrammar); }
 TEST(FuzzTest, Json) { Replay("json", FuzzJson); }
 TEST(FuzzTest, Llama2c) { Replay("llama2c", FuzzLlama2c); }
 TEST(FuzzTest, QuantizedMatrices) { Replay("quantized_matrices", FuzzQuantizedMatrices); }

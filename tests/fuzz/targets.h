@@ -11,6 +11,7 @@ namespace triptych {
 void FuzzConfig(std::string_view bytes);
 void FuzzGguf(std::string_view bytes);
 void FuzzGgufShards(std::string_view bytes);
+void FuzzGrammar(std::string_view bytes);
 void FuzzJson(std::string_view bytes);
 void FuzzLlama2c(std::string_view bytes);
 void FuzzQuantizedMatrices(std::string_view bytes);

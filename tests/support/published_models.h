@@ -106,10 +106,10 @@
 //   all        quantization_config, is_encoder_decoder, architectures other than causal language
 //              models, activations that Activate does not know.
 //   rotary     partial_rotary_factor other than 1, except where it is listed above; rope_parameters
-//              by kinds of layers, except gemma3_text's; rope_scaling together with rope_parameters;
-//              other types. Published code disagrees on only one of mscale and mscale_all_dim, and
-//              on longrope with two different tables if max_position_embeddings is above the
-//              original.
+//              by kinds of layers, except gemma3_text's; rope_scaling together with
+//              rope_parameters; other types. Published code disagrees on only one of mscale and
+//              mscale_all_dim, and on longrope with two different tables if max_position_embeddings
+//              is above the original.
 //   mistral    layer_types other than full_attention.
 //   qwen2      use_mrope.
 //   deepseek   num_key_value_heads other than H; layers of experts.
