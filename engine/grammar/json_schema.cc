@@ -304,9 +304,8 @@ class SchemaCompiler {
       }
     }
     std::vector<Expression> choices;
-    for (const OrderedJson& one : values) {
-      choices.push_back(Constant(one));
-    }
+    choices.reserve(values.size());
+    for (const OrderedJson& one : values) choices.push_back(Constant(one));
     return e_.Choice(std::move(choices));
   }
 

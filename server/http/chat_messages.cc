@@ -134,13 +134,13 @@ std::string ReadReasoningItem(Fields& item, const std::string& path) {
 // nothing after them.
 void AddMessage(ChatMessage message, std::optional<std::string>& thoughts,
                 std::vector<ChatMessage>& messages) {
-  if (thoughts && message.role != ChatRole::kAssistant) {
-    messages.push_back({ChatRole::kAssistant, "", std::move(thoughts)});
-  } else if (thoughts) {
-    if (message.reasoning) AddLine(*message.reasoning, thoughts);
-    message.reasoning = std::move(thoughts);
+  std::optional<std::string> before = std::exchange(thoughts, std::nullopt);
+  if (before && message.role != ChatRole::kAssistant) {
+    messages.push_back({ChatRole::kAssistant, "", std::move(before)});
+  } else if (before) {
+    if (message.reasoning) AddLine(*message.reasoning, before);
+    message.reasoning = std::move(before);
   }
-  thoughts.reset();
   messages.push_back(std::move(message));
 }
 
