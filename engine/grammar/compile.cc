@@ -267,42 +267,14 @@ bool In(const std::vector<bool>& solution, int32_t node) {
   return node != Node::kNone && solution[node];
 }
 
-// Removes alternatives that never reach the end of the text.
-void RemoveEndless(Grammar& grammar) {
-  const std::vector<bool> ends =
-      LeastSolution(grammar.nodes, [](const Node& node, const std::vector<bool>& known) {
-        switch (node.kind) {
-          case Node::kReturn:
-            return true;
-          case Node::kByte:
-            return In(known, node.next);
-          case Node::kSplit:
-            return In(known, node.next) || In(known, node.other);
-          case Node::kCall:
-            return In(known, node.next) && In(known, node.other);
-          case Node::kRepeat:
-            return In(known, node.next) && (node.min == 0 || In(known, node.other));
-        }
-        return false;
-      });
-  if (!ends[grammar.start]) throw GrammarError("has no finite text");
-  for (Node& node : grammar.nodes) {
-    if (node.kind == Node::kRepeat && !In(ends, node.other)) {
-      node = {.kind = Node::kSplit, .next = node.next};
-    }
-    if (node.kind != Node::kSplit) continue;
-    if (!In(ends, node.next)) node.next = Node::kNone;
-    if (!In(ends, node.other)) node.other = Node::kNone;
-  }
-}
-
-std::vector<bool> FindEmpty(const std::vector<Node>& nodes) {
-  return LeastSolution(nodes, [](const Node& node, const std::vector<bool>& known) {
+// The nodes from which the end of the rule or text is reached: by any bytes, or by none.
+std::vector<bool> ReachEnd(const std::vector<Node>& nodes, bool by_bytes) {
+  return LeastSolution(nodes, [by_bytes](const Node& node, const std::vector<bool>& known) {
     switch (node.kind) {
       case Node::kReturn:
         return true;
       case Node::kByte:
-        return false;
+        return by_bytes && In(known, node.next);
       case Node::kSplit:
         return In(known, node.next) || In(known, node.other);
       case Node::kCall:
@@ -312,6 +284,20 @@ std::vector<bool> FindEmpty(const std::vector<Node>& nodes) {
     }
     return false;
   });
+}
+
+// Removes alternatives that never reach the end of the text.
+void RemoveEndless(Grammar& grammar) {
+  const std::vector<bool> ends = ReachEnd(grammar.nodes, /*by_bytes=*/true);
+  if (!ends[grammar.start]) throw GrammarError("has no finite text");
+  for (Node& node : grammar.nodes) {
+    if (node.kind == Node::kRepeat && !In(ends, node.other)) {
+      node = {.kind = Node::kSplit, .next = node.next};
+    }
+    if (node.kind != Node::kSplit) continue;
+    if (!In(ends, node.next)) node.next = Node::kNone;
+    if (!In(ends, node.other)) node.other = Node::kNone;
+  }
 }
 
 // Strongly connected components of the nodes that are reached without reading a byte (Tarjan 1972,
@@ -405,7 +391,7 @@ class Components {
 Grammar Compile(const Expressions& expressions, Expression start) {
   Grammar grammar = Compiler(expressions).Run(start);
   RemoveEndless(grammar);
-  const std::vector<bool> empty = FindEmpty(grammar.nodes);
+  const std::vector<bool> empty = ReachEnd(grammar.nodes, /*by_bytes=*/false);
   const Components components(grammar.nodes, empty);
   for (size_t n = 0; n < grammar.nodes.size(); ++n) {
     Node& node = grammar.nodes[n];

@@ -12,6 +12,7 @@
 #include "engine/base/quoted.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/limits.h"
+#include "engine/grammar/scanner.h"
 
 namespace triptych::grammar {
 namespace {
@@ -21,10 +22,10 @@ bool IsNameCharacter(char c) {
          c == '_';
 }
 
-class GbnfParser {
+class GbnfParser final : Scanner {
  public:
   GbnfParser(Expressions& expressions, std::string_view text)
-      : expressions_(expressions), text_(text) {}
+      : Scanner(text), expressions_(expressions) {}
 
   Expression Parse() {
     SkipSpace(/*lines=*/true);
@@ -57,17 +58,10 @@ class GbnfParser {
     bool defined = false;
   };
 
-  [[noreturn]] void Fail(const std::string& what) const {
+  [[noreturn]] void Fail(const std::string& what) const override {
     const auto line =
         1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
     throw GrammarError("is no grammar in GBNF: line " + std::to_string(line) + ": " + what);
-  }
-
-  bool done() const { return at_ == text_.size(); }
-  bool Take(std::string_view token) {
-    if (!text_.substr(at_).starts_with(token)) return false;
-    at_ += token.size();
-    return true;
   }
 
   // Skips spaces and comments, and with `lines` ends of lines.
@@ -134,16 +128,6 @@ class GbnfParser {
     return Find(name).expression;
   }
 
-  std::optional<int32_t> TakeNumber() {
-    const size_t begin = at_;
-    int64_t number = 0;
-    while (!done() && text_[at_] >= '0' && text_[at_] <= '9') {
-      number = std::min<int64_t>(number * 10 + (text_[at_++] - '0'), kMaxRepeats + 1);
-    }
-    if (at_ == begin) return std::nullopt;
-    return static_cast<int32_t>(number);
-  }
-
   Expression Repeated(Expression part) {
     while (true) {
       SkipSpace(/*lines=*/false);
@@ -167,24 +151,6 @@ class GbnfParser {
     }
   }
 
-  char32_t TakeHex(int digits) {
-    char32_t value = 0;
-    for (int i = 0; i < digits; ++i, ++at_) {
-      const auto c = static_cast<char>(done() ? 0 : text_[at_] | 0x20);
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + (c - '0');
-      } else if (c >= 'a' && c <= 'f') {
-        value = value * 16 + (c - 'a' + 10);
-      } else {
-        Fail("a hexadecimal number is incomplete");
-      }
-    }
-    if (value > kLastCharacter || (value >= 0xD800 && value <= 0xDFFF)) {
-      Fail("a number is no character's");
-    }
-    return value;
-  }
-
   // A character of a literal or class, which may be escaped.
   char32_t TakeEscaped() {
     if (done() || text_[at_] == '\n') Fail("a literal or class does not end");
@@ -199,11 +165,11 @@ class GbnfParser {
       case 't':
         return '\t';
       case 'x':
-        return TakeHex(2);
+        return TakeHex(2, 2);
       case 'u':
-        return TakeHex(4);
+        return TakeHex(4, 4);
       case 'U':
-        return TakeHex(8);
+        return TakeHex(8, 8);
       case '"':
       case '\\':
       case '[':
@@ -240,8 +206,6 @@ class GbnfParser {
   }
 
   Expressions& expressions_;
-  const std::string_view text_;
-  size_t at_ = 0;
   std::map<std::string, Rule> rules_;
 };
 

@@ -11,6 +11,7 @@
 #include "engine/base/quoted.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/limits.h"
+#include "engine/grammar/scanner.h"
 
 namespace triptych::grammar {
 namespace {
@@ -22,11 +23,11 @@ const CharacterRanges kEcmaSpace = {
     {'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
-class RegexParser {
+class RegexParser final : Scanner {
  public:
   // `json`: null for RE2's meaning.
   RegexParser(Expressions& expressions, JsonText* json, std::string_view text)
-      : expressions_(expressions), json_(json), text_(text) {}
+      : Scanner(text), expressions_(expressions), json_(json) {}
 
   Expression Parse() {
     const Expression whole = Alternatives(0);
@@ -35,17 +36,10 @@ class RegexParser {
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& what) const {
+  [[noreturn]] void Fail(const std::string& what) const override {
     throw GrammarError("is not a supported regular expression: " + what + " (at byte " +
                        std::to_string(at_) + ")");
   }
-
-  bool Take(std::string_view token) {
-    if (!text_.substr(at_).starts_with(token)) return false;
-    at_ += token.size();
-    return true;
-  }
-  bool done() const { return at_ == text_.size(); }
 
   Expression One(const CharacterRanges& ranges) {
     return json_ != nullptr ? json_->Characters(ranges) : expressions_.Characters(ranges);
@@ -84,16 +78,6 @@ class RegexParser {
     }
     surroundings(ended);
     return expressions_.Sequence(std::move(parts));
-  }
-
-  std::optional<int32_t> TakeNumber() {
-    const size_t begin = at_;
-    int64_t number = 0;
-    while (!done() && text_[at_] >= '0' && text_[at_] <= '9') {
-      number = std::min<int64_t>(number * 10 + (text_[at_++] - '0'), kMaxRepeats + 1);
-    }
-    if (at_ == begin) return std::nullopt;
-    return static_cast<int32_t>(number);
   }
 
   // A bound in braces; absent, with nothing taken, if the brace is a character.
@@ -165,26 +149,6 @@ class RegexParser {
     const char32_t character = TakeCharacter(text_, at_);
     if (json_ != nullptr) return One({{character, character}});
     return expressions_.Literal(ToUtf8(character));
-  }
-
-  char32_t TakeHex(size_t min, size_t max) {
-    char32_t value = 0;
-    size_t digits = 0;
-    for (; digits < max && !done(); ++digits, ++at_) {
-      const auto c = static_cast<char>(text_[at_] | 0x20);
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + (c - '0');
-      } else if (c >= 'a' && c <= 'f') {
-        value = value * 16 + (c - 'a' + 10);
-      } else {
-        break;
-      }
-    }
-    if (digits < min) Fail("a hexadecimal number is incomplete");
-    if (value > kLastCharacter || (value >= 0xD800 && value <= 0xDFFF)) {
-      Fail("a number is no character's");
-    }
-    return value;
   }
 
   CharacterRanges Escape(bool in_class) {
@@ -293,8 +257,6 @@ class RegexParser {
 
   Expressions& expressions_;
   JsonText* const json_;
-  const std::string_view text_;
-  size_t at_ = 0;
 };
 
 }  // namespace
