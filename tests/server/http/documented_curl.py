@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
+
+sys.dont_write_bytecode = True
+import serving
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DOCUMENTS = ["README.md", "server/http/README.md"]
@@ -28,24 +30,8 @@ def commands(document):
         yield from re.findall(r"^(curl (?:[^\n]*\\\n)*[^\n]*)", block, re.MULTILINE)
 
 
-def serve(program):
-    """Starts a server; returns it and its HTTP address."""
-    server = subprocess.Popen(
-        [program, *MODELS, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--kv-cache-bytes", "64MiB"],
-        stdout=subprocess.PIPE, text=True)
-    address = None
-    for line in server.stdout:
-        if found := re.search(r"HTTP on (\S+)", line):
-            address = found[1]
-        if "listening on" in line:
-            # So that the pipe of the log does not fill.
-            threading.Thread(target=server.stdout.read, daemon=True).start()
-            return server, address
-    sys.exit("the server did not start")
-
-
 def main():
-    server, address = serve(sys.argv[1])
+    server, _, address = serving.serve(sys.argv[1], *MODELS, "--kv-cache-bytes", "64MiB")
     failed = 0
     try:
         for name in DOCUMENTS:

@@ -5,12 +5,13 @@ fewer, and weights are random. FOLDER contains triptych-server and triptych."""
 
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
+
+sys.dont_write_bytecode = True
+import serving
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LAYERS, HEADS, RANK, ROTATED, KEY, VALUE = 3, 4, 512, 64, 128, 128
@@ -31,21 +32,6 @@ def write_model(directory):
                    check=True, stdout=subprocess.DEVNULL)
 
 
-def serve(programs, directory):
-    """Starts a server; returns it and its addresses for gRPC and HTTP."""
-    server = subprocess.Popen(
-        [programs / "triptych-server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-         "--kv-cache-bytes", "16MiB", "--dtype", "int4", "--model", f"lite={directory}"], stdout=subprocess.PIPE, text=True)
-    log = ""
-    for line in server.stdout:
-        log += line
-        if found := re.search(r" listening on (\S+)", line):
-            # So that the pipe of the log does not fill.
-            threading.Thread(target=server.stdout.read, daemon=True).start()
-            return server, found[1], "http://" + re.search(r" HTTP on (\S+)", log)[1]
-    sys.exit("the server did not start:\n" + log)
-
-
 def get(url, body=None):
     request = urllib.request.Request(url, headers={"Content-Type": "application/json"},
                                      data=None if body is None else json.dumps(body).encode())
@@ -58,7 +44,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder, "model")
         write_model(directory)
-        server, grpc, http = serve(programs, directory)
+        server, grpc, http = serving.serve(
+            programs / "triptych-server", "--kv-cache-bytes", "16MiB", "--dtype", "int4", "--model",
+            f"lite={directory}")
+        http = f"http://{http}"
         try:
             model = get(f"{http}/v1/models/lite")
             expect("attention", model["attention"], "mla")
