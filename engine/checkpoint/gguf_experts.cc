@@ -156,6 +156,7 @@ void TakeGgufLatents(const GgufFile& file, JsonFields& keys, const std::string& 
     config["dim_model_base"] = 256.0;
     return;
   }
+  if (config["model_type"] == "plm") return;
   TakeMagnitude(keys, prefix, config);
   TakeDeepseekExperts(file, keys, prefix, config, names);
 }

@@ -90,6 +90,7 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3moe", kLlamaFields, "qwen3_moe", true, false, "attention_bias", "qwen3_moe"},
     {"deepseek2", kLlamaFields, "deepseek_v2", true, false, "attention_bias", nullptr, true},
     {"minicpm3", kLlamaFields, "minicpm3", true, false, "attention_bias", nullptr, true},
+    {"plm", kLlamaFields, "plm", true, false, "attention_bias", nullptr, true},
     {"command-r", kCohereFields, "cohere"},
     {"gemma", kLlamaFields, "gemma"},  // its norms are stored plus 1
     {"gemma2", kGemma2Fields, "gemma2"},

@@ -86,6 +86,8 @@ at::Tensor DecoderFrame::Mlp(const MlpWeights& mlp, const at::Tensor& x) const {
         return at::gelu(inner, "tanh");
       case HiddenAct::kGeluExact:
         return at::gelu(inner, "none");
+      case HiddenAct::kRelu2:
+        return at::square(at::relu(inner));
     }
     return at::Tensor();
   };

@@ -48,11 +48,13 @@ class Scanner {
     char32_t value = 0;
     int digits = 0;
     for (; digits < max && !done(); ++digits, ++at_) {
-      const auto c = static_cast<char>(text_[at_] | 0x20);
+      const char c = text_[at_];
       if (c >= '0' && c <= '9') {
         value = value * 16 + (c - '0');
       } else if (c >= 'a' && c <= 'f') {
         value = value * 16 + (c - 'a' + 10);
+      } else if (c >= 'A' && c <= 'F') {
+        value = value * 16 + (c - 'A' + 10);
       } else {
         break;
       }

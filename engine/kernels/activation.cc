@@ -44,6 +44,11 @@ HWY_INLINE FloatVec GeluTanhOf(FloatVec x) {
   const FloatVec cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(x, x)), x, x);
   return TimesSigmoid(x, hn::Mul(twice, cubic));
 }
+// Not-a-number is not at most zero: it stays.
+HWY_INLINE FloatVec SquaredReluOf(FloatVec x) {
+  const FloatVec zero = hn::Zero(FloatTag());
+  return hn::IfThenElse(hn::Le(x, zero), zero, hn::Mul(x, x));
+}
 
 // Zero-padded copy of a row's last, partial vector: its elements are computed by the same
 // instructions as all others.
@@ -51,6 +56,19 @@ struct Padded {
   explicit Padded(const float* from, int64_t count) { std::copy_n(from, count, values); }
   float values[16] = {};
 };
+
+// x = activated(x)
+template <typename Activated>
+HWY_INLINE void MapRow(float* x, int64_t width, Activated activated) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) hn::StoreU(activated(hn::LoadU(d, x + i)), d, x + i);
+  if (i == width) return;
+  Padded last(x + i, width - i);
+  hn::StoreU(activated(hn::LoadU(d, last.values)), d, last.values);
+  std::copy_n(last.values, width - i, x + i);
+}
 
 // y = activated(gate) * up
 template <typename Activated>
@@ -79,29 +97,19 @@ void GatedGeluTanhRow(const float* gate, const float* up, int64_t width, float* 
 }
 
 void SoftcapPart(float* x, int64_t count, float cap) {
-  const FloatTag d;
-  const auto capped = [&](const float* from, float* to) HWY_ATTR {
+  MapRow(x, count, [cap](FloatVec v) HWY_ATTR {
+    const FloatTag d;
     const FloatVec c = hn::Set(d, cap);
-    hn::StoreU(hn::Mul(c, TanhOf(d, hn::Div(hn::LoadU(d, from), c))), d, to);
-  };
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) capped(x + i, x + i);
-  if (i == count) return;
-  Padded last(x + i, count - i);
-  capped(last.values, last.values);
-  std::copy_n(last.values, count - i, x + i);
+    return hn::Mul(c, TanhOf(d, hn::Div(v, c)));
+  });
 }
 
 void GeluTanhRow(float* x, int64_t width) {
-  const FloatTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= width; i += lanes) hn::StoreU(GeluTanhOf(hn::LoadU(d, x + i)), d, x + i);
-  if (i == width) return;
-  Padded last(x + i, width - i);
-  hn::StoreU(GeluTanhOf(hn::LoadU(d, last.values)), d, last.values);
-  std::copy_n(last.values, width - i, x + i);
+  MapRow(x, width, [](FloatVec z) HWY_ATTR { return GeluTanhOf(z); });
+}
+
+void SquaredReluRow(float* x, int64_t width) {
+  MapRow(x, width, [](FloatVec z) HWY_ATTR { return SquaredReluOf(z); });
 }
 
 }  // namespace
@@ -116,9 +124,10 @@ namespace {
 HWY_EXPORT(GatedSiluRow);
 HWY_EXPORT(GatedGeluTanhRow);
 HWY_EXPORT(GeluTanhRow);
+HWY_EXPORT(SquaredReluRow);
 HWY_EXPORT(SoftcapPart);
 
-// Approximate cost of one element, in multiply-adds.
+// Approximate cost of one element with an exponential, in multiply-adds.
 constexpr int64_t kElementWork = 32;
 
 }  // namespace
@@ -149,6 +158,12 @@ void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context) {
   constexpr float kScale = 1 / std::numbers::sqrt2_v<float>;
   context.pool.ForEach(rows, rows * width * kElementWork, [&](int64_t row) {
     for (float& g : std::span(x + row * width, width)) g = g / 2 * (1 + std::erf(g * kScale));
+  });
+}
+
+void SquaredRelu(float* x, int64_t rows, int64_t width, KernelContext& context) {
+  context.pool.ForEach(rows, rows * width, [&](int64_t row) {
+    HWY_DYNAMIC_DISPATCH(SquaredReluRow)(x + row * width, width);
   });
 }
 

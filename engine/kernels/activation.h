@@ -27,6 +27,9 @@ void GeluTanh(float* x, int64_t rows, int64_t width, KernelContext& context);
 // Replaces each element g of x [rows, width] by g / 2 * (1 + erf(g / sqrt(2))).
 void Gelu(float* x, int64_t rows, int64_t width, KernelContext& context);
 
+// Replaces each element z of x [rows, width] by max(z, 0)^2.
+void SquaredRelu(float* x, int64_t rows, int64_t width, KernelContext& context);
+
 // Replaces each element v of x [count] by cap * tanh(v / cap). REQUIRES: cap > 0.
 void Softcap(float* x, int64_t count, float cap, KernelContext& context);
 

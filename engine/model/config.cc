@@ -49,6 +49,8 @@ std::string_view Name(MlpKind mlp) {
       return "swiglu";
     case MlpKind::kGeglu:
       return "geglu";
+    case MlpKind::kRelu2:
+      return "relu2";
   }
   return {};
 }
@@ -61,6 +63,8 @@ std::string_view Name(HiddenAct act) {
       return "gelu_exact";
     case HiddenAct::kSilu:
       return "silu";
+    case HiddenAct::kRelu2:
+      return "relu2";
   }
   return {};
 }

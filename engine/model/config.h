@@ -22,8 +22,8 @@ namespace triptych {
 enum class AttentionKind { kMha, kGqa, kMla };
 enum class PositionEmbedding { kLearned, kSinusoidal, kRope, kNone };
 enum class NormKind { kRmsNorm, kLayerNorm };
-enum class MlpKind { kGelu, kSwiglu, kGeglu };
-enum class HiddenAct { kGelu, kGeluExact, kSilu };
+enum class MlpKind { kGelu, kSwiglu, kGeglu, kRelu2 };
+enum class HiddenAct { kGelu, kGeluExact, kSilu, kRelu2 };
 // Scores of a router's logits: over all experts of a token together, or each by itself.
 enum class ScoringFunc { kSoftmax, kSigmoid };
 // Choice of a token's experts by their scores: the best of all; the best of the groups whose best
@@ -153,9 +153,9 @@ struct ModelConfig {
   bool norm_outputs = false;  // of attention and the MLP, before they are added
   // Attention and the MLP read the same normed input; their outputs are added together.
   bool use_parallel_residual = false;
-  MlpKind mlp = MlpKind::kSwiglu;  // gelu, swiglu, geglu
+  MlpKind mlp = MlpKind::kSwiglu;  // gelu, swiglu, geglu, relu2
   // silu with mlp swiglu; gelu (tanh approximation, the default) with mlp gelu or geglu; gelu_exact
-  // with mlp gelu.
+  // with mlp gelu; relu2 (max(z, 0)^2) with mlp relu2.
   HiddenAct hidden_act = HiddenAct::kSilu;
   bool mlp_bias = false;        // without experts only
   ExpertsConfig experts;        // its fields stand next to the others in a config.json
@@ -211,7 +211,7 @@ struct ModelConfig {
   // Whether some elements of keys, or the keys of some layers, are not rotated.
   bool RotatesInPart() const { return rotary_dim > 0 || !no_rope_layers.empty(); }
   bool NormsMlpInput() const { return norm_inputs && !use_parallel_residual; }
-  bool GatesMlp() const { return mlp != MlpKind::kGelu; }
+  bool GatesMlp() const { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
   bool HasExperts(int64_t layer) const {
     return experts.n_routed_experts > 0 &&
            (experts.sparse_layers.empty() || experts.sparse_layers.at(layer) != 0);

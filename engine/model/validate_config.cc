@@ -195,13 +195,17 @@ class Validator {
     };
     switch (config_.mlp) {
       case MlpKind::kGelu:
-        require(act != HiddenAct::kSilu, "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
+        require(act == HiddenAct::kGelu || act == HiddenAct::kGeluExact,
+                "mlp \"gelu\" allows \"gelu\", \"gelu_exact\"");
         break;
       case MlpKind::kSwiglu:
         require(act == HiddenAct::kSilu, "mlp \"swiglu\" allows \"silu\"");
         break;
       case MlpKind::kGeglu:
         require(act == HiddenAct::kGelu, "mlp \"geglu\" allows \"gelu\"");
+        break;
+      case MlpKind::kRelu2:
+        require(act == HiddenAct::kRelu2, "mlp \"relu2\" allows \"relu2\"");
         break;
     }
   }

@@ -520,7 +520,7 @@ TEST_F(GgufModelTest, RefusesRotationsThatAreNotKnown) {
 TEST_F(GgufModelTest, RefusesOtherArchitectures) {
   const std::string supported =
       "; supported: \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\", \"deepseek2\", "
-      "\"minicpm3\", \"command-r\", \"gemma\", \"gemma2\", \"gemma3\", \"granite\", "
+      "\"minicpm3\", \"plm\", \"command-r\", \"gemma\", \"gemma2\", \"gemma3\", \"granite\", "
       "\"granitemoe\", \"olmo2\", \"olmoe\", "
       "\"smollm3\", \"starcoder2\", \"gpt2\"";
   EXPECT_EQ(Refusal(Model("mamba")), "general.architecture is \"mamba\"" + supported);

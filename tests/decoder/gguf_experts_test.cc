@@ -145,6 +145,7 @@ class Converter {
       Key("attention.key_length", keys);
       if (!Is("minicpm3")) Key("attention.value_length", values);
     }
+    if (Is("plm")) return;
     if (Is("minicpm3")) {
       for (const char* list : {"long", "short"}) {
         const std::vector<float> factors =
@@ -369,6 +370,12 @@ TEST_F(GgufExpertsTest, MiniCpm3) {
                                                                      {"dim_model_base", 256},
                                                                      {"rope_scaling", scaling}}),
                                       {"v_head_dim"})));
+}
+
+TEST_F(GgufExpertsTest, Plm) {
+  Converter converter("plm", ConfigNamed("Plm"));
+  converter.latents = Latents::kJoined;
+  Check(std::move(converter));
 }
 
 TEST_F(GgufExpertsTest, LlamasKind) {

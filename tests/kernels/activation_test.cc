@@ -115,25 +115,41 @@ TEST_P(ActivationTest, Gelu) {
   }
 }
 
+TEST_P(ActivationTest, SquaredRelu) {
+  KernelContext context(3);
+  for (const int64_t width : {1, 3, 8, 17, 64, 203}) {
+    const int64_t rows = 5;
+    const std::vector<float> x = Inputs(rows * width);
+    std::vector<float> y = x;
+    y.push_back(12345.0f);
+    SquaredRelu(y.data(), rows, width, context);
+    EXPECT_EQ(y.back(), 12345.0f);
+    for (int64_t i = 0; i < rows * width; ++i) EXPECT_EQ(y[i], x[i] > 0 ? x[i] * x[i] : 0) << x[i];
+  }
+}
+
 // At any position of an element, on any number of threads.
 TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
   KernelContext one(1), three(3);
   const int64_t width = 203;
   const std::vector<float> x = Inputs(2 * width);
   const std::vector<float> gelu_in(x.begin(), x.begin() + width);
-  std::vector<float> silu(width), gelu = gelu_in, exact = gelu_in;
+  std::vector<float> silu(width), gelu = gelu_in, exact = gelu_in, squares = gelu_in;
   GatedSilu(x.data(), 1, width, silu.data(), one);
   GeluTanh(gelu.data(), 1, width, one);
   Gelu(exact.data(), 1, width, one);
+  SquaredRelu(squares.data(), 1, width, one);
   for (int64_t i = 0; i < width; ++i) {
     const float pair[] = {x[i], x[width + i]};
-    float y = 0, z = x[i], e = x[i];
+    float y = 0, z = x[i], e = x[i], s = x[i];
     GatedSilu(pair, 1, 1, &y, one);
     GeluTanh(&z, 1, 1, one);
     Gelu(&e, 1, 1, one);
+    SquaredRelu(&s, 1, 1, one);
     EXPECT_EQ(y, silu[i]);
     EXPECT_EQ(z, gelu[i]);
     EXPECT_EQ(e, exact[i]);
+    EXPECT_EQ(s, squares[i]);
   }
   constexpr int64_t kRows = 50;
   std::vector<float> many(kRows * 2 * width), y(kRows * width), z(kRows * width);
@@ -141,14 +157,16 @@ TEST_P(ActivationTest, AnElementIsTheSameBitsEverywhere) {
     std::copy(x.begin(), x.end(), many.begin() + row * 2 * width);
     std::copy(gelu_in.begin(), gelu_in.end(), z.begin() + row * width);
   }
-  std::vector<float> e = z;
+  std::vector<float> e = z, s = z;
   GatedSilu(many.data(), kRows, width, y.data(), three);
   GeluTanh(z.data(), kRows, width, three);
   Gelu(e.data(), kRows, width, three);
+  SquaredRelu(s.data(), kRows, width, three);
   for (int64_t i = 0; i < kRows * width; ++i) {
     ASSERT_EQ(y[i], silu[i % width]);
     ASSERT_EQ(z[i], gelu[i % width]);
     ASSERT_EQ(e[i], exact[i % width]);
+    ASSERT_EQ(s[i], squares[i % width]);
   }
 }
 
@@ -156,10 +174,11 @@ TEST_P(ActivationTest, NanStaysNan) {
   KernelContext context(1);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const int64_t width : {1, 40}) {
-    std::vector<float> x(2 * width, nan), y(width);
+    std::vector<float> x(3 * width, nan), y(width);
     GatedSilu(x.data(), 1, width, y.data(), context);
     GeluTanh(x.data(), 1, width, context);
     Gelu(x.data() + width, 1, width, context);
+    SquaredRelu(x.data() + 2 * width, 1, width, context);
     for (const float value : y) EXPECT_TRUE(std::isnan(value));
     for (const float value : x) EXPECT_TRUE(std::isnan(value));
   }

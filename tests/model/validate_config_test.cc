@@ -132,6 +132,8 @@ TEST(ValidateConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
        "m: hidden_act is \"gelu\"; mlp \"swiglu\" allows \"silu\""},
       {Mha(), [](ModelConfig& c) { c.mlp = MlpKind::kGeglu; },
        "m: hidden_act is \"silu\"; mlp \"geglu\" allows \"gelu\""},
+      {Mha(), [](ModelConfig& c) { c.mlp = MlpKind::kRelu2; },
+       "m: hidden_act is \"silu\"; mlp \"relu2\" allows \"relu2\""},
       {Mha(), [](ModelConfig& c) { c.norm_inputs = false; },
        "m: norm_inputs is false; allowed only with norm_outputs true"},
       {Mha(), [](ModelConfig& c) { c.use_parallel_residual = c.norm_outputs = true; },

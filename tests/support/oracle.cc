@@ -100,6 +100,8 @@ double Activate(HiddenAct act, double x) {
       return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
     case HiddenAct::kSilu:
       return x / (1 + std::exp(-x));
+    case HiddenAct::kRelu2:
+      return x > 0 ? x * x : 0;
   }
   return 0;
 }

@@ -164,7 +164,7 @@ void MakeLatentAttention(const Json& config, const std::string& self, Maker& mak
   const int64_t d_rope = config.at("qk_rope_head_dim");
   const int64_t d_v = config.value("v_head_dim", width / heads);
   const bool bias = Flag(config, "attention_bias");
-  if (config.at("q_lora_rank").is_null()) {
+  if (config.value("q_lora_rank", Json()).is_null()) {
     maker.Linear(self + "q_proj", heads * (d_nope + d_rope), width);
   } else {
     const int64_t query_rank = config.at("q_lora_rank");
@@ -184,6 +184,7 @@ void MakeRotaryDecoder(const Json& config, Maker& maker) {
   const int64_t vocab = config.at("vocab_size");
   const int64_t layers = config.at("num_hidden_layers");
   const bool mlp_bias = Flag(config, "mlp_bias");
+  const std::string family = config.at("model_type");
   maker.Linear("model.embed_tokens", vocab, width);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
@@ -198,13 +199,13 @@ void MakeRotaryDecoder(const Json& config, Maker& maker) {
       MakeExperts(config, prefix, experts, maker);
       continue;
     }
-    maker.Linear(prefix + "mlp.gate_proj", inner, width, mlp_bias);
+    if (family != "plm") maker.Linear(prefix + "mlp.gate_proj", inner, width, mlp_bias);
     maker.Linear(prefix + "mlp.up_proj", inner, width, mlp_bias);
     maker.Linear(prefix + "mlp.down_proj", width, inner, mlp_bias);
   }
   maker.Norm("model.norm", width);
-  const bool tied = config.value("tie_word_embeddings", config.at("model_type") == "minicpm3" ||
-                                                            config.at("model_type") == "youtu");
+  const bool tied = config.value("tie_word_embeddings",
+                                 family == "minicpm3" || family == "youtu" || family == "plm");
   if (!tied) maker.Linear("lm_head", vocab, width);
 }
 
@@ -537,6 +538,17 @@ std::vector<NamedConfig> EveryFamily() {
        {"rope_scaling", With(deepseek_yarn, {{"mscale", 2.0}, {"mscale_all_dim", 1.0}})},
        {"num_nextn_predict_layers", 1}});
   add("DeepSeek3Halves", deepseek3, {{"q_lora_rank", nullptr}, {"rope_interleave", false}});
+
+  const Json plm =
+      With(Without(latent, {"hidden_act"}), {{"model_type", "plm"}, {"rope_theta", 1000.0}});
+  add("Plm", plm, {{"hidden_act", "relu2"}, {"rms_norm_eps", 1e-6}});
+  add("PlmEveryOption", plm,
+      {{"q_lora_rank", 13},
+       {"attention_bias", true},
+       {"rope_interleave", false},
+       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}},
+       {"rms_norm_eps", 0.02},
+       {"tie_word_embeddings", false}});
 
   const Json minicpm = With(latent, {{"model_type", "minicpm3"},
                                      {"rms_norm_eps", 1e-5},

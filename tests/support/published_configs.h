@@ -225,6 +225,19 @@ inline Json MiniCpm3() {
   return config;
 }
 
+// PLM-Team/PLM-1.8B, by the defaults of its configuration class
+inline Json Plm() {
+  return Json::parse(R"({
+    "architectures": ["PLMForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "hidden_act": "relu2", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 8192, "kv_lora_rank": 512, "max_position_embeddings": 4096,
+    "model_type": "plm", "num_attention_heads": 16, "num_hidden_layers": 32,
+    "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+    "rope_scaling": null, "rope_theta": 100000.0, "tie_word_embeddings": true,
+    "torch_dtype": "bfloat16", "use_cache": true, "v_head_dim": 128, "vocab_size": 151936})");
+}
+
 // microsoft/Phi-3-mini-4k-instruct
 inline Json Phi3Mini() {
   return Json::parse(R"({
@@ -516,7 +529,8 @@ inline std::vector<Json> Every() {
           Qwen3(),   Gpt2(),           Gpt2Xl(),     DeepSeekDense(), MiniCpm3(),   Phi3Mini(),
           Granite(), SmolLm3(),        Gemma(),      Starcoder2(),    StableLm2(),  Olmo2(),
           Aya(),     DeepSeekV2Lite(), DeepSeekV3(), Moonlight(),     Glm47Flash(), Mixtral(),
-          Olmoe(),   Qwen15Moe(),      Qwen3Moe(),   GraniteMoe(),    Gemma2(),     Gemma3()};
+          Olmoe(),   Qwen15Moe(),      Qwen3Moe(),   GraniteMoe(),    Gemma2(),     Gemma3(),
+          Plm()};
 }
 
 }  // namespace triptych::published

@@ -25,7 +25,7 @@ std::string BaseOf(const std::string& family) {
 
 bool IsLatent(const std::string& family) {
   return family == "deepseek_v2" || family == "deepseek_v3" || family == "minicpm3" ||
-         family == "youtu";
+         family == "youtu" || family == "plm";
 }
 
 // Decoder of llama, mistral, mixtral, olmoe, qwen2, qwen3 and the latent families.
@@ -61,8 +61,8 @@ class RotaryDecoder {
                                   : Mlp(prefix + "mlp.", z));
     }
     x = output_scale * Normalize("model.norm", x, norm_eps_);
-    const bool tied =
-        Get(config_, "tie_word_embeddings", family_ == "minicpm3" || family_ == "youtu");
+    const bool tied = Get(config_, "tie_word_embeddings",
+                          family_ == "minicpm3" || family_ == "youtu" || family_ == "plm");
     return x.matmul((tied ? embedding : Find(tensors_, "lm_head.weight")).t());
   }
 
@@ -123,7 +123,8 @@ class RotaryDecoder {
   at::Tensor AttendLatent(const std::string& self, const at::Tensor& x) const {
     const bool minicpm = family_ == "minicpm3";
     const int64_t heads = Size(config_, "num_attention_heads");
-    const int64_t query_rank = Size(config_, "q_lora_rank", minicpm ? 768 : 1536, 0);
+    const bool plm = family_ == "plm";
+    const int64_t query_rank = Size(config_, "q_lora_rank", minicpm ? 768 : plm ? 0 : 1536, 0);
     const int64_t rank = Size(config_, "kv_lora_rank", minicpm ? 256 : 512);
     const int64_t d_nope = Size(config_, "qk_nope_head_dim", minicpm ? 64 : 128);
     const int64_t d_rope = Size(config_, "qk_rope_head_dim", minicpm ? 32 : 64);
@@ -151,7 +152,7 @@ class RotaryDecoder {
         Rotate(rotary, projected.slice(1, rank).unsqueeze(1), interleaved);
     double scale = 1 / std::sqrt(static_cast<double>(d_nope + d_rope));
     const Json scaling = Scaling(config_);
-    if (const double weight = Get(scaling, "mscale_all_dim", 0.0); weight != 0) {
+    if (const double weight = plm ? 0 : Get(scaling, "mscale_all_dim", 0.0); weight != 0) {
       scale *= std::pow(YarnMagnitude(scaling.at("factor").get<double>(), weight), 2);
     }
     const at::Tensor attended =
@@ -165,6 +166,11 @@ class RotaryDecoder {
     const bool may_have_bias =
         family_ == "llama" || family_ == "deepseek_v2" || family_ == "minicpm3";
     const bool bias = may_have_bias && Flag("mlp_bias");
+    if (family_ == "plm") {
+      const at::Tensor inner = Activate(Get<std::string>(config_, "hidden_act", "relu2"),
+                                        Apply(mlp + "up_proj", x, bias));
+      return Apply(mlp + "down_proj", inner, bias);
+    }
     const at::Tensor gate = Activate(Get<std::string>(config_, "hidden_act", "silu"),
                                      Apply(mlp + "gate_proj", x, bias));
     return Apply(mlp + "down_proj", gate * Apply(mlp + "up_proj", x, bias), bias);

@@ -11,7 +11,7 @@
 //   vocab_size, hidden_size D, intermediate_size, num_hidden_layers L, num_attention_heads H:
 //     required here; families have different defaults.
 //   hidden_act (silu): activation of the gate. rms_norm_eps (1e-6).
-//   tie_word_embeddings (false; minicpm3: true): the head is the embedding.
+//   tie_word_embeddings (false; minicpm3, youtu, plm: true): the head is the embedding.
 //   max_position_embeddings: needed by some kinds of rope_scaling.
 //   rope_theta (10000): pair i of d elements turns by theta^(-2i/d) from position to position.
 //   rope_scaling (null): {rope_type or, older, type (default), ...}, or since version 5 of
@@ -54,6 +54,9 @@
 //   v_head_dim (D / H).
 //   scale_emb multiplies embeddings, scale_depth / sqrt(L) each layer's output, dim_model_base / D
 //   the head's input: required, because published code differs in their defaults.
+// plm: as deepseek_v3 without experts, and
+//   hidden_act (relu2). The MLP has no gate: down_proj(hidden_act(up_proj(x))), without bias.
+//   q_lora_rank (null). mscale_all_dim does not change scores.
 // phi3: as llama, without any bias, and
 //   rms_norm_eps (1e-5). qkv_proj is q, k and v; gate_up_proj is gate and up.
 //   partial_rotary_factor (1): the first int(factor * d) elements of a head turn.

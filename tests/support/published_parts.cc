@@ -156,6 +156,7 @@ at::Tensor Activate(const std::string& name, const at::Tensor& x) {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") {
     return x / 2 * (1 + (std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x)).tanh());
   }
+  if (name == "relu2") return at::where(x > 0, x * x, at::zeros_like(x));
   throw std::invalid_argument("activation " + name);
 }
 

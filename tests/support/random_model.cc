@@ -118,6 +118,14 @@ std::vector<NamedConfig> EveryOption() {
                       .sparse_layers = {0, 1}};
   }
   {
+    ModelConfig& config = add("MlaSquaredRelu", AttentionKind::kMla);
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 4;
+    config.kv_a_layernorm = true;
+    config.mlp = MlpKind::kRelu2;
+    config.hidden_act = HiddenAct::kRelu2;
+  }
+  {
     ModelConfig& config = add("MlaWideRank", AttentionKind::kMla);  // served factored
     config.position_embedding = PositionEmbedding::kRope;
     config.qk_rope_head_dim = 6;

@@ -11,6 +11,9 @@ const float* Activation::Apply(float* h, int64_t rows, int64_t width, float* roo
       act == HiddenAct::kGeluExact ? kernels::Gelu(h, rows, width, context)
                                    : kernels::GeluTanh(h, rows, width, context);
       return h;
+    case MlpKind::kRelu2:
+      kernels::SquaredRelu(h, rows, width, context);
+      return h;
     case MlpKind::kSwiglu:
       kernels::GatedSilu(h, rows, width, room, context);
       return room;

@@ -17,7 +17,7 @@ struct Activation {
   HiddenAct act;
 
   // Elements of an input for each element of an output.
-  int64_t inputs() const { return mlp == MlpKind::kGelu ? 1 : 2; }
+  int64_t inputs() const { return mlp == MlpKind::kGelu || mlp == MlpKind::kRelu2 ? 1 : 2; }
   // Returns the activated elements [rows, width]: in h itself if inputs() is 1, otherwise in
   // `room`.
   //   h: [rows, inputs() * width], gate, then up   room: [rows, width], or null if inputs() is 1

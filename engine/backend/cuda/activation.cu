@@ -17,6 +17,8 @@ __device__ inline float Activated(HiddenAct activation, float x) {
       return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
     case HiddenAct::kGeluExact:
       return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
+    case HiddenAct::kRelu2:
+      return x <= 0 ? 0 : x * x;  // not-a-number stays
   }
   return 0;
 }

@@ -33,6 +33,7 @@ constexpr Family kFamilies[] = {
     {"olmo2", ParseOlmo2Config, Olmo2Tensors, kLlamaNames, true},
     {"olmoe", ParseOlmoeConfig, LlamaTensors, kOlmoeNames, true},
     {"phi3", ParsePhi3Config, Phi3Tensors, kLlamaNames, true},
+    {"plm", ParsePlmConfig, LatentTensors, kDeepseekNames, true},
     {"qwen2", ParseQwen2Config, LlamaTensors, kLlamaNames, true},
     {"qwen2_moe", ParseQwen2MoeConfig, Qwen2MoeTensors, kQwenMoeNames, true},
     {"qwen3", ParseQwen3Config, LlamaTensors, kLlamaNames, true},

@@ -1,4 +1,4 @@
-// Fields that published families of grouped attention with rotary positions have in common.
+// Fields that published families with rotary positions have in common.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GROUPED_FIELDS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_GROUPED_FIELDS_H_
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/checkpoint/config/expert_fields.h"
+#include "engine/checkpoint/config/grouped_fields.h"
 #include "engine/checkpoint/config/published_fields.h"
 #include "engine/checkpoint/config/rope_scaling.h"
 #include "engine/model/tensor_names.h"
@@ -16,11 +17,12 @@ namespace {
 
 constexpr Range<double> kDepth{1e-3, config_limits::kFactor.high};  // a divisor
 constexpr Range<double> kBaseWidth{0, 1 << 20, /*above_low=*/true};
-// Every field except the norm's epsilon, positions and the head.
+constexpr const char* kQueryRank = "q_lora_rank";
+
+// Every field except the width of values, the norm's epsilon, the activation, positions and the
+// head.
 ModelConfig TakeLatentCommon(JsonFields& fields) {
-  const bool has_query_rank = fields.Has("q_lora_rank");  // null: none
   IgnoreWhatChangesNothing(fields);
-  if (!has_query_rank) fields.RefuseMissing("q_lora_rank");
   ModelConfig config;
   TakeSizes(fields, config);
   config.attention = AttentionKind::kMla;
@@ -30,28 +32,33 @@ ModelConfig TakeLatentCommon(JsonFields& fields) {
   config.qk_rope_head_dim = fields.Int("qk_rope_head_dim", config_limits::kWidth);
   config.kv_lora_rank.assign(config.num_hidden_layers,
                              fields.Int("kv_lora_rank", config_limits::kWidth));
-  config.q_lora_rank = fields.Int("q_lora_rank", config_limits::kOptionalWidth, 0);
+  config.q_lora_rank = fields.Int(kQueryRank, config_limits::kOptionalWidth, 0);
   config.kv_a_layernorm = true;
   config.latent_norm_eps = 1e-6;  // fixed; rms_norm_eps is of the other norms
   config.latent_bias = fields.Bool("attention_bias", false);
   config.attention_output_bias = config.latent_bias;
   fields.Only("mlp_bias", false);
   config.norm = NormKind::kRmsNorm;
-  config.mlp = MlpKind::kSwiglu;
-  config.hidden_act = HiddenAct::kSilu;
-  fields.Only("hidden_act", "silu");
   TakeDtype(fields, config);
+  // Derived from other fields.
+  for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
+  return config;
+}
+
+// Every field except the activation, positions and the head.
+ModelConfig TakeLatent(JsonFields& fields) {
+  ModelConfig config = TakeLatentCommon(fields);
+  config.v_head_dim = fields.Int("v_head_dim", config_limits::kWidth);
+  TakeRmsNorm(fields, config);
   return config;
 }
 
 // Every field except the order of rotary pairs and the head.
 ModelConfig TakeDeepseek(JsonFields& fields, DeepseekRouter router) {
-  ModelConfig config = TakeLatentCommon(fields);
+  RequireFields(fields, {kQueryRank});  // null: none
+  ModelConfig config = TakeLatent(fields);
+  TakeSwiglu(fields, config);
   TakeDeepseekExperts(fields, router, config);
-  // Derived from other fields.
-  for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
-  config.v_head_dim = fields.Int("v_head_dim", config_limits::kWidth);
-  config.norm_eps = fields.Number("rms_norm_eps", config_limits::kEpsilon, 1e-6);
   TakeLatentRope(fields, config);
   return config;
 }
@@ -81,12 +88,26 @@ ModelConfig ParseYoutuConfig(JsonFields& fields) {
   return config;
 }
 
+ModelConfig ParsePlmConfig(JsonFields& fields) {
+  ModelConfig config = TakeLatent(fields);
+  config.mlp = MlpKind::kRelu2;
+  config.hidden_act = HiddenAct::kRelu2;
+  fields.Only("hidden_act", "relu2");
+  config.rope_interleave = fields.Bool("rope_interleave", true);
+  RequireRopeTheta(fields);
+  TakeRope(fields, config);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", true);
+  return config;
+}
+
 // MiniCPM multiplies embeddings by e = scale_emb, branches by b = scale_depth / sqrt(layers), and
 // the head's input by h = dim_model_base / hidden_size. Every reader of the residual stream norms
 // it, so it may be divided by b: embeddings times e / b, branches unchanged, eps / b^2 in each
 // norm.
 ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
+  RequireFields(fields, {kQueryRank});  // null: none
   ModelConfig config = TakeLatentCommon(fields);
+  TakeSwiglu(fields, config);
   const int64_t width = config.hidden_size, heads = config.num_attention_heads;
   if (width % heads != 0) {
     fields.Refuse("num_attention_heads", std::to_string(heads),
@@ -94,7 +115,6 @@ ModelConfig ParseMiniCpm3Config(JsonFields& fields) {
   }
   config.v_head_dim = width / heads;
   fields.Only("v_head_dim", config.v_head_dim);
-  for (const char* field : {"head_dim", "qk_head_dim"}) fields.Ignore(field);
   const double depth = fields.Number("scale_depth", kDepth);
   const double branch = depth / std::sqrt(static_cast<double>(config.num_hidden_layers));
   config.embedding_multiplier = fields.Number("scale_emb", config_limits::kFactor) / branch;

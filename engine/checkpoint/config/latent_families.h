@@ -1,6 +1,7 @@
-// The families deepseek_v2, deepseek_v3 (also kimi_k2 and glm4_moe_lite), youtu and minicpm3:
+// The families deepseek_v2, deepseek_v3 (also kimi_k2 and glm4_moe_lite), youtu, plm and minicpm3:
 // multi-head latent attention with decoupled rotary keys.
-// Sources: arXiv:2405.04434, arXiv:2412.19437, arXiv:2404.06395 and what the published files hold.
+// Sources: arXiv:2405.04434, arXiv:2412.19437, arXiv:2404.06395, arXiv:2503.12167 and what the
+// published files hold.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_LATENT_FAMILIES_H_
 
@@ -32,6 +33,7 @@ inline constexpr FieldName kMiniCpm3Names[] = {
 ModelConfig ParseDeepseekV2Config(JsonFields& fields);
 ModelConfig ParseDeepseekV3Config(JsonFields& fields);
 ModelConfig ParseMiniCpm3Config(JsonFields& fields);
+ModelConfig ParsePlmConfig(JsonFields& fields);
 ModelConfig ParseYoutuConfig(JsonFields& fields);
 // Tensors have the engine's names. The second copy of a tied head and the layers that predict
 // further tokens are left out.

@@ -168,6 +168,19 @@ void TakeTrainingTexts(JsonFields& fields, ModelConfig& config) {
   }
 }
 
+const char* DefaultActivation(MlpKind mlp) {
+  switch (mlp) {
+    case MlpKind::kGelu:
+    case MlpKind::kGeglu:
+      return "gelu";
+    case MlpKind::kSwiglu:
+      return "silu";
+    case MlpKind::kRelu2:
+      return "relu2";
+  }
+  return "";
+}
+
 }  // namespace
 
 ModelConfig ParseTriptychConfig(JsonFields& fields) {
@@ -183,8 +196,7 @@ ModelConfig ParseTriptychConfig(JsonFields& fields) {
   config.norm_outputs = fields.Bool("norm_outputs", false);
   config.use_parallel_residual = fields.Bool("use_parallel_residual", false);
   config.mlp = fields.Choice<MlpKind>("mlp");
-  config.hidden_act =
-      fields.Choice<HiddenAct>("hidden_act", config.mlp == MlpKind::kSwiglu ? "silu" : "gelu");
+  config.hidden_act = fields.Choice<HiddenAct>("hidden_act", DefaultActivation(config.mlp));
   config.mlp_bias = fields.Bool("mlp_bias", false);
   TakeExperts(fields, config);
   config.attention_bias = fields.Bool("attention_bias", false);

@@ -18,8 +18,8 @@ namespace triptych {
 inline constexpr std::array kReferenceNames = {
     // Every option, with widths that are not multiples of a vector.
     "MhaLearned", "MhaEveryBias", "MhaNoPositions", "MhaRotary", "GqaLearned", "GqaRotaryOddShare",
-    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaWideRank",
-    "GqaEveryFactor", "MlaLowRankQueries",
+    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaSquaredRelu",
+    "MlaWideRank", "GqaEveryFactor", "MlaLowRankQueries",
     // Widths that tensor-core kernels support.
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa64PartlyRotatedParallel",
     "Gqa128Long", "Mla512Heads32LowRank", "Mla512Heads16", "Mla256Premultiplied", "Mla256Long",

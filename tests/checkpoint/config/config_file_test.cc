@@ -121,6 +121,8 @@ TEST(ModelConfigTest, FillsInDefaults) {
   EXPECT_EQ(config.norm_eps, 1e-5);
   EXPECT_EQ(config.hidden_act, HiddenAct::kSilu);
   EXPECT_EQ(Parse(With(Mha(), {{"mlp", "gelu"}})).hidden_act, HiddenAct::kGelu);
+  EXPECT_EQ(Parse(With(Mha(), {{"mlp", "geglu"}})).hidden_act, HiddenAct::kGelu);
+  EXPECT_EQ(Parse(With(Mha(), {{"mlp", "relu2"}})).hidden_act, HiddenAct::kRelu2);
   EXPECT_FALSE(config.norm_bias || config.mlp_bias || config.attention_bias ||
                config.tie_word_embeddings || config.kv_a_layernorm);
   EXPECT_THAT(config.kv_lora_rank, IsEmpty());
@@ -257,11 +259,13 @@ TEST(ModelConfigTest, RefusesWithFileFieldValueAndWhatIsAllowed) {
       {With(Mha(), {{"norm_eps", -1e-5}}), "norm_eps", "-1e-05", "above 0 and at most 1"},
       {With(Mha(), {{"norm_eps", 2}}), "norm_eps", "2", "above 0 and at most 1"},
       {With(Mha(), {{"norm_bias", true}}), "norm_bias", "true", "only with norm \"layer_norm\""},
-      {With(Mha(), {{"mlp", "relu"}}), "mlp", "\"relu\"", "\"gelu\", \"swiglu\""},
+      {With(Mha(), {{"mlp", "relu"}}), "mlp", "\"relu\"", "\"gelu\", \"relu2\", \"swiglu\""},
       {With(Mha(), {{"hidden_act", "tanh"}}), "hidden_act", "\"tanh\"",
-       "\"gelu\", \"gelu_exact\", \"silu\""},
+       "\"gelu\", \"gelu_exact\", \"relu2\", \"silu\""},
       {With(Mha(), {{"hidden_act", "gelu"}}), "hidden_act", "\"gelu\"", "swiglu\" allows \"silu\""},
       {With(Mha(), {{"mlp", "gelu"}, {"hidden_act", "silu"}}), "hidden_act", "\"silu\"",
+       "allows \"gelu\", \"gelu_exact\""},
+      {With(Mha(), {{"mlp", "gelu"}, {"hidden_act", "relu2"}}), "hidden_act", "\"relu2\"",
        "allows \"gelu\", \"gelu_exact\""},
       {With(Mha(), {{"mlp_bias", "yes"}}), "mlp_bias", "\"yes\"", "true, false"},
       {With(Mha(), {{"attention_bias", 0}}), "attention_bias", "0", "true, false"},

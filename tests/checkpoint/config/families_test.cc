@@ -29,6 +29,7 @@ using published::MiniCpm3;
 using published::Mistral;
 using published::Olmo2;
 using published::Phi3Mini;
+using published::Plm;
 using published::Qwen25;
 using published::Qwen3;
 using published::SmolLm2;
@@ -184,6 +185,21 @@ TEST(FamiliesTest, LatentOnes) {
   EXPECT_EQ(small.rope_attention_factor, 1);
   EXPECT_DOUBLE_EQ(small.logit_multiplier, 0.1);
   EXPECT_DOUBLE_EQ(small.embedding_multiplier, 12 / (1.4 / std::sqrt(62.0)));
+}
+
+TEST(FamiliesTest, PlmHasNoGate) {
+  const ModelConfig config = Parse(Plm());
+  EXPECT_EQ(config.mlp, MlpKind::kRelu2);
+  EXPECT_EQ(config.hidden_act, HiddenAct::kRelu2);
+  EXPECT_FALSE(config.GatesMlp());
+  EXPECT_EQ(config.q_lora_rank, 0);
+  EXPECT_EQ(CacheRowElements(config), std::vector<int64_t>(32, 576));
+  EXPECT_EQ(config.rope_theta, 100000);
+  EXPECT_TRUE(config.rope_interleave);
+  // Its publisher's defaults.
+  const Json brief = Without(
+      Plm(), {"hidden_act", "q_lora_rank", "rms_norm_eps", "rope_scaling", "tie_word_embeddings"});
+  EXPECT_EQ(ToJson(Parse(brief)), ToJson(config));
 }
 
 TEST(FamiliesTest, Phi3) {
@@ -509,6 +525,7 @@ TEST(FamiliesTest, FieldsThatChangeNothingAreIgnored) {
       {Gpt2(), {"attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "summary_type"}},
       {DeepSeekDense(), {"head_dim", "n_shared_experts", "qk_head_dim", "rope_interleave"}},
       {MiniCpm3(), {"head_dim", "qk_head_dim"}},
+      {Plm(), {"head_dim", "qk_head_dim"}},
       {Phi3Mini(), {"embd_pdrop", "resid_pdrop"}},
       {Granite(), {}},
       {SmolLm3(), {"max_window_layers"}},
@@ -578,7 +595,8 @@ TEST(FamiliesTest, EveryPublishedOne) {
       {"OLMoE-1B-7B", published::Olmoe(), kMha, 16, 16, 16, 128, 4096, 50304},
       {"Qwen1.5-MoE-A2.7B", published::Qwen15Moe(), kMha, 24, 16, 16, 128, 8192, 151936},
       {"Qwen3-30B-A3B", published::Qwen3Moe(), kGqa, 48, 32, 4, 128, 40960, 151936},
-      {"granite-3.0-1b-a400m", published::GraniteMoe(), kGqa, 24, 16, 8, 64, 4096, 49155}};
+      {"granite-3.0-1b-a400m", published::GraniteMoe(), kGqa, 24, 16, 8, 64, 4096, 49155},
+      {"PLM-1.8B", Plm(), kMla, 32, 16, 16, 128, 4096, 151936}};
   ASSERT_EQ(all.size(), published::Every().size());
   for (const Sizes& it : all) {
     SCOPED_TRACE(it.name);
@@ -606,7 +624,7 @@ TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
   };
   const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   const std::vector<Case> cases = {
-      {With(SmolLm2(), {{"model_type", "plm"}}), "model_type", "\"qwen3\""},
+      {With(SmolLm2(), {{"model_type", "mamba"}}), "model_type", "\"qwen3\""},
       {With(SmolLm2(), {{"hidden_act", "gelu"}}), "hidden_act is \"gelu\"", "\"silu\""},
       {With(SmolLm2(), {{"quantization_config", {{"quant_method", "hqq"}}}}),
        "quantization_config: quant_method is \"hqq\"", "supported: \"gptq\""},
@@ -643,6 +661,11 @@ TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
       {With(MiniCpm3(), {{"scale_depth", 1e-300}}), "scale_depth is 1e-300", "0.001"},
       {With(MiniCpm3(), {{"rms_norm_eps", 0.5}}),
        "rms_norm_eps * num_hidden_layers / scale_depth^2 is", "at most 1"},
+      {With(Plm(), {{"hidden_act", "silu"}}), "hidden_act is \"silu\"", "\"relu2\""},
+      {With(Plm(), {{"hidden_act", "relu"}}), "hidden_act is \"relu\"", "\"relu2\""},
+      {With(Plm(), {{"mlp_bias", true}}), "mlp_bias is true", "false"},
+      {With(Plm(), {{"num_key_value_heads", 4}}), "num_key_value_heads is 4", "16"},
+      {With(Plm(), {{"n_routed_experts", 8}}), "n_routed_experts", "not a field"},
       {With(Phi3Mini(), {{"partial_rotary_factor", 0.45}}), "partial_rotary_factor is 0.45",
        "even number of the 96 elements"},
       {With(Phi3Mini(), {{"partial_rotary_factor", 2}}), "partial_rotary_factor is 2", "at most 1"},
@@ -677,6 +700,8 @@ TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
                                                  {Qwen3(), "head_dim"},
                                                  {DeepSeekDense(), "q_lora_rank"},
                                                  {MiniCpm3(), "scale_emb"},
+                                                 {Plm(), "rope_theta"},
+                                                 {Plm(), "v_head_dim"},
                                                  {Phi3Mini(), "rms_norm_eps"},
                                                  {SmolLm3(), "rope_theta"},
                                                  {Gemma(), "head_dim"},

@@ -23,8 +23,9 @@ const std::string kSchema =
     R"({"type": "object", "properties": {"z": {"enum": ["p", "q"]}, "a": {"type": "null"}},
         "required": ["z", "a"], "additionalProperties": false})";
 
+// Forms end every text, at the latest after some 400 bytes of whitespace and values.
 TestServerOptions Chatting() {
-  TestServerOptions options = WithHttp();
+  TestServerOptions options = WithHttp(OneEndlessModel());
   options.chat_template = BuiltInTemplate("plain");
   return options;
 }
@@ -35,10 +36,10 @@ class OutputFormTest : public testing::Test {
 
   HttpAnswer Send(const std::string& path, const std::string& members) {
     std::string prompt = R"("messages": [{"role": "user", "content": "a"}], "stream": false)";
-    if (path == kCompletions) prompt = R"("prompt": "a", "max_tokens": 60)";
+    if (path == kCompletions) prompt = R"("prompt": "a", "max_tokens": 500)";
     if (path == "/api/generate") prompt = R"("prompt": "a", "stream": false)";
     if (path == "/v1/responses") prompt = R"("input": "a")";
-    client_.Send("POST", path, R"({"model": "mla", )" + prompt + ", " + members + "}");
+    client_.Send("POST", path, R"({"model": "endless", )" + prompt + ", " + members + "}");
     return client_.Read();
   }
 
@@ -121,7 +122,7 @@ TEST_F(OutputFormTest, AStreamAndChoicesHaveTheForm) {
     ExpectFits(choice.at("message").at("content"));
   }
   client_.Send("POST", kCompletions,
-               R"({"model": "mla", "prompt": "a", "max_tokens": 60,
+               R"({"model": "endless", "prompt": "a", "max_tokens": 500,
       "stream": true, "guided_json": )" +
                    kSchema + "}");
   HttpClient::Events events(client_);
