@@ -25,6 +25,7 @@ inline constexpr Range<float> kMinP = {0, 1};
 inline constexpr Range<float> kRepetitionPenalty = {0, 100, /*above_low=*/true};
 inline constexpr Range<float> kPresencePenalty = {-100, 100};
 inline constexpr Range<float> kFrequencyPenalty = {-100, 100};
+inline constexpr Range<int32_t> kPenaltyWindow = {-1, kInt32Max};
 inline constexpr Range<float> kLogitBias = {-1000, 1000};
 inline constexpr Range<int32_t> kLogprobs = {0, 20};
 inline constexpr size_t kMaxLogitBiases = 1024;

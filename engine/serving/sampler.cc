@@ -275,10 +275,29 @@ TokenLogprobs Logprobs(const LikelyTokens& likely, int32_t chosen, int32_t top) 
 Sampler::Sampler(SamplingParams params, uint64_t seed, std::span<const int32_t> prompt)
     : params_(std::move(params)),
       generator_(seed),
-      penalizes_(params_.repetition_penalty != 1 || params_.presence_penalty != 0 ||
-                 params_.frequency_penalty != 0) {
+      penalizes_(params_.penalty_window != 0 &&
+                 (params_.repetition_penalty != 1 || params_.presence_penalty != 0 ||
+                  params_.frequency_penalty != 0)) {
   if (!penalizes_) return;
-  for (const int32_t token : prompt) output_counts_.try_emplace(token, 0);
+  if (params_.penalty_window > 0) {
+    prompt = prompt.last(std::min(prompt.size(), static_cast<size_t>(params_.penalty_window)));
+  }
+  for (const int32_t token : prompt) See({token, /*output=*/false});
+}
+
+void Sampler::See(SeenToken seen) {
+  const auto count = [this](SeenToken of) -> int32_t& {
+    Occurrences& occurrences = occurrences_[of.token];
+    return of.output ? occurrences.output : occurrences.prompt;
+  };
+  ++count(seen);
+  if (params_.penalty_window < 0) return;
+  if (std::ssize(window_) < params_.penalty_window) return window_.push_back(seen);
+  const SeenToken left = std::exchange(window_[oldest_], seen);
+  oldest_ = (oldest_ + 1) % window_.size();
+  --count(left);
+  const Occurrences& rest = occurrences_[left.token];
+  if (rest.prompt == 0 && rest.output == 0) occurrences_.erase(left.token);
 }
 
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> forbidden,
@@ -292,7 +311,7 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     logits = {changed, logits.size()};
   }
   const int32_t token = Choose(Row(logits, workspace), params_, generator_);
-  if (penalizes_ && token >= 0) ++output_counts_[token];
+  if (penalizes_ && token >= 0) See({token, /*output=*/true});
   return token;
 }
 
@@ -428,8 +447,9 @@ void Sampler::Change(std::span<const float> logits, std::span<const int32_t> for
   for (const auto& [token, bias] : params_.logit_bias) {
     if (known(token)) changed[token] = ToLogit(double{Usable(changed[token])} + bias);
   }
-  for (const auto& [token, count] : output_counts_) {
+  for (const auto& [token, occurrences] : occurrences_) {
     if (!known(token)) continue;
+    const int32_t count = occurrences.output;
     double logit = Usable(changed[token]);
     const double repetition = params_.repetition_penalty;
     logit = logit > 0 ? logit / repetition : logit * repetition;

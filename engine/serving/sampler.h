@@ -30,6 +30,7 @@ struct SamplingParams {
   float repetition_penalty = 1;  // of tokens in prompt or output (Keskar et al. 2019)
   float presence_penalty = 0;    // of tokens in the output, once
   float frequency_penalty = 0;   // of tokens in the output, each time
+  int32_t penalty_window = -1;   // penalties see this number of last tokens; -1: all
   std::unordered_map<int32_t, float> logit_bias = {};
   std::vector<int32_t> allowed = {};  // if not empty, only these can be chosen
 };
@@ -104,9 +105,21 @@ class Sampler {
   // Set between Sample and SampleRest if the draw is beyond the likely tokens: the weight left to
   // pass over.
   std::optional<double> rest_;
-  bool penalizes_;  // a penalty is not neutral
-  std::unordered_map<int32_t, int32_t>
-      output_counts_;  // empty unless penalizes_; 0: only in the prompt
+  // The tokens that penalties see; none unless penalizes_.
+  struct SeenToken {
+    int32_t token;
+    bool output;  // not of the prompt
+  };
+  struct Occurrences {
+    int32_t prompt = 0;
+    int32_t output = 0;
+  };
+  void See(SeenToken seen);
+
+  bool penalizes_;  // a penalty is not neutral, and sees tokens
+  std::unordered_map<int32_t, Occurrences> occurrences_;
+  std::vector<SeenToken> window_;  // a ring, if penalty_window bounds it
+  size_t oldest_ = 0;              // index in a full window_
 };
 
 }  // namespace triptych::serving

@@ -199,6 +199,7 @@ Error InCompletionTerms(Error error, const CompletionRequest& request) {
   if (field.starts_with(kSampling)) {
     field.erase(0, kSampling.size());
     if (field == "repetition_penalty") field = request.repetition_field;
+    if (field == "penalty_window") field = "repeat_last_n";
   } else if (field.starts_with(kTokens)) {
     field.replace(0, kTokens.size(), prompt);
   } else if (field == "text" || field == "tokens") {

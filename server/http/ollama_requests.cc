@@ -11,24 +11,15 @@
 namespace triptych::server {
 namespace {
 
-// Reads the options that set how a process of Ollama's runs a model, which change no text here.
+// Reads the options that set how a process of Ollama's runs a model, which change no text here, and
+// penalize_newline, which changes nothing in Ollama either.
 void IgnoreRunnerOptions(Fields& options) {
   options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread",
                   "use_mmap", "use_mlock", "low_vram", "f16_kv", "vocab_only", "numa", "logits_all",
-                  "embedding_only", "mirostat_tau", "mirostat_eta"});
+                  "embedding_only", "mirostat_tau", "mirostat_eta", "penalize_newline"});
 }
 
-// Reads a member about how penalties see the text, of which only `ours` is supported. Without a
-// penalty it changes nothing.
-void ReadPenaltyOption(Fields& options, const char* name, const Json& ours, bool penalizes) {
-  const Json* const value = options.Any(name);
-  if (!penalizes || value == nullptr || *value == ours) return;
-  options.Refuse(name, *value, ShownJson(ours) + ", or no penalty");
-}
-
-// `defaults`: the model's.
-void ReadOptions(Fields& fields, const serving::RequestDefaults& defaults,
-                 CompletionRequest& request) {
+void ReadOptions(Fields& fields, CompletionRequest& request) {
   request.length_field = "num_predict";
   request.repetition_field = "repeat_penalty";
   const Json* const object = fields.Any("options");
@@ -43,12 +34,7 @@ void ReadOptions(Fields& fields, const serving::RequestDefaults& defaults,
     // As in Ollama, the output is not bounded by 0 or less.
     request.params.max_new_tokens = *most > 0 ? *most : limits::kNewTokens.high;
   }
-  const SamplingFields& sampling = request.params.sampling;
-  const bool penalizes =
-      sampling.repetition_penalty.value_or(defaults.sampling.repetition_penalty) != 1 ||
-      sampling.presence_penalty.value_or(0) != 0 || sampling.frequency_penalty.value_or(0) != 0;
-  ReadPenaltyOption(options, "repeat_last_n", -1, penalizes);  // the whole text
-  ReadPenaltyOption(options, "penalize_newline", true, penalizes);
+  request.params.sampling.penalty_window = options.Int32("repeat_last_n");
   options.Lack("mirostat", 0);
   options.Lack("tfs_z", 1);
   options.Lack("typical_p", 1);
@@ -72,13 +58,11 @@ Thinking ReadThink(Fields& fields) {
 }
 
 // Reads the members that chats and prompts share.
-void ReadShared(Fields& fields, std::string_view body, const ModelRegistry& models,
-                CompletionRequest& request) {
+void ReadShared(Fields& fields, std::string_view body, CompletionRequest& request) {
   fields.Need("model", "the name of a model");
   request.params.model = fields.String("model").value_or("");
   request.stream = fields.Bool("stream").value_or(true);
-  const auto model = FindOllamaModel(models, request.params.model);
-  ReadOptions(fields, model.ok() ? model.value()->defaults : serving::RequestDefaults(), request);
+  ReadOptions(fields, request);
   request.thinking = ReadThink(fields);
   ReadOllamaFormat(fields, body, request.params.form);
   fields.Lack("logprobs");
@@ -117,7 +101,7 @@ Result<OllamaRequest> ParseOllamaChat(const JsonBody& body, const ModelRegistry&
   CompletionRequest& completion = request.completion;
   completion.prompt_field = "messages";
   Fields fields(body.json);
-  ReadShared(fields, body.text, models, completion);
+  ReadShared(fields, body.text, completion);
   fields.Lack("tools");
   const bool loads = IsEmptyList(fields.Any("messages"));
   if (!loads) request.messages = ReadMessages(fields, "messages");
@@ -132,7 +116,7 @@ Result<OllamaRequest> ParseOllamaGenerate(const JsonBody& body, const ModelRegis
   ChatRequest request;
   CompletionRequest& completion = request.completion;
   Fields fields(body.json);
-  ReadShared(fields, body.text, models, completion);
+  ReadShared(fields, body.text, completion);
   const std::string_view prompt = fields.String("prompt").value_or("");
   const std::string_view system = fields.String("system").value_or("");
   const bool raw = fields.Bool("raw").value_or(false);

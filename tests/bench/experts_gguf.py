@@ -81,8 +81,8 @@ def model_fields(arch, config):
         (f"{arch}.rope.freq_base", FLOAT32, config["rope_theta"]),
         (f"{arch}.expert_count", UINT32, config["n_routed_experts" if latent else "num_experts"]),
         (f"{arch}.expert_used_count", UINT32, config["num_experts_per_tok"]),
-        (f"{arch}.expert_feed_forward_length", UINT32,
-         config.get("moe_intermediate_size", config["intermediate_size"])),
+        *([(f"{arch}.expert_feed_forward_length", UINT32, config["moe_intermediate_size"])]
+          if "moe_intermediate_size" in config else []),
         *(latent_fields if latent else grouped_fields)(arch, config),
         # Each token's text is its number.
         ("tokenizer.ggml.model", STRING, "llama"),

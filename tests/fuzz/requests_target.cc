@@ -63,7 +63,8 @@ void CheckRequest(const serving::Request& request) {
               limits::kMinP.Contains(sampling.min_p) &&
               limits::kRepetitionPenalty.Contains(sampling.repetition_penalty) &&
               limits::kPresencePenalty.Contains(sampling.presence_penalty) &&
-              limits::kFrequencyPenalty.Contains(sampling.frequency_penalty),
+              limits::kFrequencyPenalty.Contains(sampling.frequency_penalty) &&
+              limits::kPenaltyWindow.Contains(sampling.penalty_window),
           "sampling options are in their ranges");
   Promise(sampling.allowed.size() <= limits::kMaxAllowedTokens &&
               !server::CheckTokenIds(sampling.allowed, Model(), "allowed"),

@@ -29,7 +29,10 @@ serving::SamplingParams TakeParams(FuzzInput& input) {
   if (given & 8) params.min_p = InRange(input, limits::kMinP);
   if (given & 16) params.repetition_penalty = InRange(input, limits::kRepetitionPenalty);
   if (given & 32) params.presence_penalty = InRange(input, limits::kPresencePenalty);
-  if (given & 64) params.frequency_penalty = InRange(input, limits::kFrequencyPenalty);
+  if (given & 64) {
+    params.frequency_penalty = InRange(input, limits::kFrequencyPenalty);
+    params.penalty_window = std::max<int32_t>(-1, input.Value<int8_t>());
+  }
   if (given & 128) {
     for (size_t left = input.AtMost(8); left > 0; --left) {
       const int32_t token = input.Value<int8_t>();

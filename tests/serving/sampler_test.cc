@@ -380,6 +380,26 @@ TEST(SamplerTest, FrequencyPenaltyAppliesEachTimeAndToTheOutputOnly) {
   EXPECT_THAT(Draw(sampler, {1, 0.55f}, 6), ElementsAre(0, 0, 0, 1, 0, 1));
 }
 
+TEST(SamplerTest, PenaltiesSeeTheLastTokensOnly) {
+  const auto draw = [](int32_t window, std::vector<int32_t> prompt, int count) {
+    Sampler sampler({.temperature = 0, .repetition_penalty = 4, .penalty_window = window}, 1,
+                    prompt);
+    return Draw(sampler, {4, 3, 2}, count);
+  };
+  EXPECT_THAT(draw(0, {0, 0, 1}, 2), ElementsAre(0, 0));
+  EXPECT_THAT(draw(1, {0, 0, 1}, 4), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(draw(2, {0, 0, 1}, 4), ElementsAre(2, 0, 1, 2));
+  EXPECT_THAT(draw(2, {0, 0}, 3), ElementsAre(1, 2, 0)) << "of two, one is left after a draw";
+  EXPECT_THAT(draw(1000, {0, 0, 1}, 4), ElementsAre(2, 0, 0, 0));
+  EXPECT_THAT(draw(-1, {0, 0, 1}, 4), ElementsAre(2, 0, 0, 0));
+}
+
+TEST(SamplerTest, PenaltiesCountTheOutputInTheirWindow) {
+  Sampler sampler({.temperature = 0, .frequency_penalty = 1, .penalty_window = 3}, 1, {});
+  // Counts of 0 in the last three tokens: 0, 1, 2 (1 is as likely: the lower id), 3, then 2.
+  EXPECT_THAT(Draw(sampler, {4, 2}, 6), ElementsAre(0, 0, 0, 1, 0, 0));
+}
+
 TEST(SamplerTest, BiasComesBeforePenaltiesAndRepetitionFirstOfThese) {
   const std::vector<int32_t> prompt = {0};
   SamplingParams params{.temperature = 0, .repetition_penalty = 2};

@@ -40,6 +40,7 @@ struct SamplingFields {
   std::optional<float> repetition_penalty;
   std::optional<float> presence_penalty;
   std::optional<float> frequency_penalty;
+  std::optional<int32_t> penalty_window;
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id and bias; ids differ
   std::optional<uint64_t> seed;                       // drawn if absent
   std::span<const int32_t> allowed_token_ids;         // all of them if empty

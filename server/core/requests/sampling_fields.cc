@@ -35,6 +35,7 @@ Result<serving::SamplingParams> ValidateSampling(const SamplingFields& fields,
        params.presence_penalty);
   take("frequency_penalty", fields.frequency_penalty, limits::kFrequencyPenalty,
        params.frequency_penalty);
+  take("penalty_window", fields.penalty_window, limits::kPenaltyWindow, params.penalty_window);
   if (error) return *error;
 
   for (const auto& [token, bias] : fields.logit_bias) {

@@ -21,9 +21,6 @@ class OllamaTest : public testing::Test {
     options.models.push_back({.name = "thinks",
                               .config = options.models[0].config,
                               .own_chat_template = "{{ messages[0].content }}<think>"});
-    options.models.push_back({.name = "penalizes",
-                              .config = options.models[0].config,
-                              .generation_config = R"({"repetition_penalty": 1.2})"});
     return options;
   }
 
@@ -134,11 +131,8 @@ TEST_F(OllamaTest, OptionsHaveOllamasNames) {
     const char* message;
   } bad[] = {{{{"temperature", 300}}, "temperature is 300"},
              {{{"repeat_penalty", 200}}, "repeat_penalty is 200"},
-             {{{"repeat_penalty", 1.1}, {"repeat_last_n", 64}},
-              "options.repeat_last_n is 64; allowed: -1, or no penalty"},
-             {{{"frequency_penalty", 1}, {"repeat_last_n", 64}}, "options.repeat_last_n is 64"},
-             {{{"repeat_penalty", 1.1}, {"penalize_newline", false}},
-              "options.penalize_newline is false; allowed: true, or no penalty"},
+             {{{"repeat_penalty", 1.1}, {"repeat_last_n", -2}},
+              "repeat_last_n is -2; allowed: -1 to 2147483647"},
              {{{"num_predict", "x"}}, "options.num_predict is \"x\""},
              {{{"mirostat", 1}}, "options.mirostat is 1"},
              {{{"logit_bias", {{"1", 2}}}}, "options.logit_bias is not a known field"}};
@@ -150,22 +144,23 @@ TEST_F(OllamaTest, OptionsHaveOllamasNames) {
   }
 }
 
-TEST_F(OllamaTest, OptionsOfPenaltiesAreIgnoredOnlyWithoutOne) {
-  json body = {
-      {"model", "mha"},
-      {"prompt", "To"},
-      {"options", {{"num_predict", 1}, {"repeat_last_n", 64}, {"penalize_newline", false}}}};
-  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
-  body["model"] = "penalizes";  // by its own default
-  const HttpAnswer refused = client_.Post("/api/generate", body);
-  EXPECT_EQ(refused.status, 400);
-  EXPECT_THAT(refused.body, HasSubstr("options.repeat_last_n is 64"));
-  body["options"]["repeat_penalty"] = 1;
-  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
-  body["options"]["repeat_penalty"] = 1.1;
-  body["options"]["repeat_last_n"] = -1;
-  body["options"]["penalize_newline"] = true;
-  EXPECT_EQ(client_.Post("/api/generate", body).status, 200);
+TEST_F(OllamaTest, PenaltiesSeeTheLastTokensThatTheRequestSays) {
+  const auto reply = [this](int window) {
+    const json body = {{"model", "mha"},
+                       {"prompt", "To"},
+                       {"stream", false},
+                       {"options",
+                        {{"num_predict", 40},
+                         {"temperature", 0},
+                         {"repeat_penalty", 100},
+                         {"repeat_last_n", window},
+                         {"penalize_newline", false}}}};
+    const HttpAnswer answer = client_.Post("/api/generate", body);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json().at("response").get<std::string>();
+  };
+  EXPECT_EQ(reply(1000), reply(-1)) << "the whole text";
+  EXPECT_NE(reply(0), reply(-1)) << "no token: repeats are likely";
 }
 
 TEST_F(OllamaTest, ErrorsAreTexts) {
@@ -229,7 +224,7 @@ TEST_F(OllamaTest, ThoughtsAreAMember) {
 
 TEST_F(OllamaTest, ModelsAreListed) {
   const json tags = client_.Get("/api/tags").json().at("models");
-  ASSERT_EQ(tags.size(), 4u);
+  ASSERT_EQ(tags.size(), 3u);
   EXPECT_EQ(tags[0].at("name"), "mha");
   EXPECT_EQ(tags[0].at("model"), "mha");
   EXPECT_EQ(tags[0].at("details").at("quantization_level"), "float32");

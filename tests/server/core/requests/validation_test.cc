@@ -129,6 +129,7 @@ TEST(ValidateGenerateTest, GivenFieldsAreUsed) {
                      .repetition_penalty = 2,
                      .presence_penalty = -1,
                      .frequency_penalty = 1,
+                     .penalty_window = 5,
                      .logit_bias = {{65, 4}, {66, -4}},
                      .seed = 11,
                      .allowed_token_ids = {}};
@@ -160,6 +161,7 @@ TEST(ValidateGenerateTest, GivenFieldsAreUsed) {
   EXPECT_EQ(request.sampling.repetition_penalty, 2);
   EXPECT_EQ(request.sampling.presence_penalty, -1);
   EXPECT_EQ(request.sampling.frequency_penalty, 1);
+  EXPECT_EQ(request.sampling.penalty_window, 5);
   EXPECT_EQ(request.sampling.logit_bias.at(66), -4);
   EXPECT_EQ(request.seed, 11u);
   EXPECT_THAT(request.stop, ElementsAre("a", "b"));
