@@ -229,7 +229,7 @@ TEST_F(OllamaTest, ModelsAreListed) {
   EXPECT_EQ(tags[0].at("model"), "mha");
   EXPECT_EQ(tags[0].at("details").at("quantization_level"), "float32");
   const json running = client_.Get("/api/ps").json().at("models");
-  EXPECT_EQ(running.size(), 4u);
+  EXPECT_EQ(running.size(), 3u);
   EXPECT_EQ(running[0].at("size_vram"), 0);
   EXPECT_EQ(running[0].at("context_length"), 64);
   for (const char* const name : {"model", "name"}) {
