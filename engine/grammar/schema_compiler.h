@@ -11,6 +11,7 @@
 
 #include "engine/base/json.h"
 #include "engine/grammar/expressions.h"
+#include "engine/grammar/json_number.h"
 #include "engine/grammar/json_text.h"
 
 namespace triptych::grammar {
@@ -61,10 +62,15 @@ class SchemaCompiler {
   // A string without its quotation marks.
   Expression Content(const OrderedJson& schema, const std::string& path);
   Expression NumberOf(const OrderedJson& schema, const std::string& path, bool integer);
-  Expression MultipleOf(const OrderedJson& schema, const std::string& path, bool bounded);
+  Expression MultipleOf(const OrderedJson& schema, const std::string& path,
+                        const std::optional<DecimalBound>& low,
+                        const std::optional<DecimalBound>& high);
 
   // schema_containers.cc: arrays and objects.
   Expression ArrayOf(const OrderedJson& schema, const std::string& path);
+  // With uniqueItems.
+  Expression UniqueArray(const OrderedJson& schema, const std::string& path, int32_t min,
+                         int32_t max);
   Expression ObjectOf(const OrderedJson& schema, const std::string& path);
   // Refuses counts that say more than the properties.
   void CheckCounts(const OrderedJson& schema, const std::string& path,
@@ -72,7 +78,7 @@ class SchemaCompiler {
   // Objects without members of known names. `names` are forbidden ones.
   Expression MapOf(const OrderedJson& schema, const std::string& path,
                    const std::vector<std::string>& names, const OrderedJson& value);
-  // With one pattern, which no known name matches, and no other members.
+  // With patterns, of which a name matches at most one and known names none, and no other members.
   Expression PatternObject(const OrderedJson& schema, const std::string& path,
                            const std::vector<Property>& members,
                            const std::vector<std::string>& names);

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <utility>
 
 #include "engine/base/quoted.h"
 #include "engine/grammar/compile.h"
+#include "engine/grammar/disjoint.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/regex.h"
@@ -14,6 +16,8 @@ namespace triptych::grammar {
 namespace {
 
 const OrderedJson kAny = true;
+constexpr size_t kMaxUnique = 8;    // values of items that differ: their sets are states
+constexpr size_t kMaxPatterns = 8;  // of one object: each is compared with the others
 
 }  // namespace
 
@@ -21,7 +25,7 @@ Expression SchemaCompiler::ArrayOf(const OrderedJson& schema, const std::string&
   const int32_t min = CountOf(schema, "minItems", path).value_or(0);
   const int32_t max = CountOf(schema, "maxItems", path).value_or(Expressions::kUnbounded);
   if (schema.contains("uniqueItems") && schema["uniqueItems"] != false && max != 0 && max != 1) {
-    FailAt(PathOf(path, "uniqueItems"), "is not supported");
+    return UniqueArray(schema, path, min, max);
   }
   const bool has_items = schema.contains("items");
   std::vector<Expression> prefix;
@@ -54,6 +58,47 @@ Expression SchemaCompiler::ArrayOf(const OrderedJson& schema, const std::string&
     e_.Define(rest, i < min ? more : e_.Optional(more));
   }
   return json_.Array(rest);
+}
+
+Expression SchemaCompiler::UniqueArray(const OrderedJson& schema, const std::string& path,
+                                       int32_t min, int32_t max) {
+  const auto refuse = [&] {
+    FailAt(PathOf(path, "uniqueItems"),
+           "is not supported; allowed: with items of an enum of at most " +
+               std::to_string(kMaxUnique) + " texts, numbers, booleans and null");
+  };
+  const OrderedJson& items = schema.contains("items") ? schema["items"] : kAny;
+  if (!items.is_object() || schema.contains("prefixItems")) refuse();
+  for (const char* const key : {"$ref", "allOf", "anyOf", "oneOf"}) {
+    if (items.contains(key)) refuse();
+  }
+  if (!items.contains("enum") && !items.contains("const")) refuse();
+  Value(items, PathOf(path, "items"));  // checks it
+  std::vector<OrderedJson> values;
+  for (OrderedJson& one : ConstantsOf(items, PathOf(path, "items"))) {
+    if (one.is_structured()) refuse();
+    if (std::find(values.begin(), values.end(), one) == values.end()) {
+      values.push_back(std::move(one));
+    }
+  }
+  if (values.size() > kMaxUnique) refuse();
+  std::vector<Expression> constants;
+  for (const OrderedJson& one : values) constants.push_back(Constant(one));
+  // [u]: what may follow items that are the values of the bits of u.
+  std::vector<Expression> rest(size_t{1} << values.size());
+  for (size_t used = rest.size(); used-- > 0;) {
+    const auto count = static_cast<int32_t>(std::popcount(used));
+    std::vector<Expression> choices;
+    if (count >= min) choices.push_back(e_.Literal(""));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if ((used >> i & 1) != 0 || count == max) continue;
+      choices.push_back(e_.Sequence(
+          {count == 0 ? json_.Space() : json_.Comma(), constants[i], rest[used | size_t{1} << i]}));
+    }
+    rest[used] = e_.Rule("items");
+    e_.Define(rest[used], e_.Choice(std::move(choices)));
+  }
+  return json_.Array(rest[0]);
 }
 
 Expression SchemaCompiler::ObjectOf(const OrderedJson& schema, const std::string& path) {
@@ -128,8 +173,9 @@ Expression SchemaCompiler::PatternObject(const OrderedJson& schema, const std::s
                                          const std::vector<std::string>& names) {
   const std::string where = PathOf(path, "patternProperties");
   const OrderedJson& patterns = schema["patternProperties"];
-  if (!patterns.is_object() || patterns.size() != 1) {
-    RefuseKeyword(path, "patternProperties", patterns, "an object with one pattern");
+  if (!patterns.is_object() || patterns.empty() || patterns.size() > kMaxPatterns) {
+    RefuseKeyword(path, "patternProperties", patterns,
+                  "an object with 1 to " + std::to_string(kMaxPatterns) + " patterns");
   }
   if (!schema.contains("additionalProperties") || schema["additionalProperties"] != false) {
     FailAt(where, "is not supported without \"additionalProperties\": false");
@@ -144,23 +190,29 @@ Expression SchemaCompiler::PatternObject(const OrderedJson& schema, const std::s
       FailAt(PathOf(path, "required"), "names " + Quoted(name) + ", which is not in properties");
     }
   }
-  const std::string& pattern = patterns.begin().key();
-  const OrderedJson& value = patterns.begin().value();
-  std::optional<Expression> content;
-  try {
-    content = ParsePattern(e_, json_, pattern);
-    const auto matches = std::make_shared<Grammar>(Compile(e_, *content));
+  std::vector<Expression> matching;
+  std::vector<std::shared_ptr<const Grammar>> known;
+  for (const auto& [pattern, value] : patterns.items()) {
+    std::optional<Expression> content;
+    try {
+      content = ParsePattern(e_, json_, pattern);
+      known.push_back(std::make_shared<const Grammar>(Compile(e_, *content)));
+    } catch (const GrammarError& error) {
+      FailAt(PathOf(where, pattern), error.what());
+    }
     for (const std::string& name : names) {
-      Matcher matcher(matches);
+      Matcher matcher(known.back());
       if (!matcher.Advance(JsonText::Escaped(name)) || !matcher.MayEnd()) continue;
       FailAt(where, "matches the property " + Quoted(name) + ", too, which is not supported");
     }
-  } catch (const GrammarError& error) {
-    if (!error.path().empty()) throw;
-    FailAt(where, error.what());
+    for (size_t i = 0; i + 1 < known.size(); ++i) {
+      if (HaveNoCommonText(*known[i], *known.back())) continue;
+      FailAt(PathOf(where, pattern),
+             "may match a name that another pattern matches, too, which is not supported");
+    }
+    matching.push_back(json_.Member(json_.Quoted(*content), Value(value, PathOf(where, pattern))));
   }
-  const Expression others =
-      json_.Member(json_.Quoted(*content), Value(value, PathOf(where, pattern)));
+  const Expression others = e_.Choice(std::move(matching));
   if (members.empty()) return json_.Object(json_.List(others, 0, Expressions::kUnbounded));
   return json_.Object(Members(members, others));
 }

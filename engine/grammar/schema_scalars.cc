@@ -4,6 +4,7 @@
 #include "engine/base/quoted.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/json_number.h"
+#include "engine/grammar/pattern_length.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_keywords.h"
@@ -13,6 +14,7 @@ namespace triptych::grammar {
 namespace {
 
 constexpr int64_t kMaxDivisor = 100;
+constexpr int64_t kMaxMultiples = 4096;
 
 }  // namespace
 
@@ -28,9 +30,6 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   if (!schema.contains(key)) return e_.Repeat(json_.Character(), min, max);
   const OrderedJson& value = schema[key];
   if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
-  if (has_length) {
-    FailAt(PathOf(path, key), "is not supported together with minLength or maxLength");
-  }
   std::string pattern = value.get<std::string>();
   if (std::string_view(key) == "pattern" && schema.contains("format")) {
     FailAt(PathOf(path, "format"), "is not supported together with pattern");
@@ -44,7 +43,12 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
     pattern = *known;
   }
   try {
-    return ParsePattern(e_, json_, pattern);
+    const Expression content = ParsePattern(e_, json_, pattern);
+    if (!has_length) return content;
+    if (const auto bounded = WithLength(e_, json_, content, min, max)) return *bounded;
+    throw GrammarError(
+        "is not supported together with minLength or maxLength, as its length varies in several "
+        "places");
   } catch (const GrammarError& error) {
     FailAt(PathOf(path, key), error.what());
   }
@@ -63,22 +67,34 @@ Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string
     const DecimalBound bound = {DecimalOf(schema, "exclusiveMaximum", path), true};
     if (!high || schema["exclusiveMaximum"] <= schema["maximum"]) high = bound;
   }
-  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low || high);
+  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high);
   if (low || high) return NumberBetween(e_, low, high, integer);
   return integer ? json_.Integer() : json_.Number();
 }
 
 Expression SchemaCompiler::MultipleOf(const OrderedJson& schema, const std::string& path,
-                                      bool bounded) {
+                                      const std::optional<DecimalBound>& low,
+                                      const std::optional<DecimalBound>& high) {
   const OrderedJson& value = schema["multipleOf"];
   const double divisor = value.is_number() ? value.get<double>() : 0;
   if (divisor < 1 || divisor > kMaxDivisor || divisor != std::trunc(divisor)) {
     RefuseKeyword(path, "multipleOf", value, "integers from 1 to " + std::to_string(kMaxDivisor));
   }
-  if (bounded) {
-    FailAt(PathOf(path, "multipleOf"), "is not supported together with minimum or maximum");
+  const auto step = static_cast<int64_t>(divisor);
+  if (!low && !high) return grammar::MultipleOf(e_, step);
+  if (!high && IsZero(*low) && !low->exclusive) {
+    return grammar::MultipleOf(e_, step, /*negative=*/false);
   }
-  return grammar::MultipleOf(e_, static_cast<int64_t>(divisor));
+  const auto multiples = low && high ? MultiplesBetween(*low, *high, step) : std::nullopt;
+  if (!multiples || std::ssize(*multiples) > kMaxMultiples) {
+    FailAt(PathOf(path, "multipleOf"),
+           "is not supported together with minimum or maximum; allowed: a minimum of 0, or bounds "
+           "with at most " +
+               std::to_string(kMaxMultiples) + " multiples between them");
+  }
+  std::vector<Expression> choices;
+  for (const int64_t multiple : *multiples) choices.push_back(e_.Literal(std::to_string(multiple)));
+  return e_.Choice(std::move(choices));
 }
 
 }  // namespace triptych::grammar
