@@ -128,7 +128,8 @@ void AddGenerateCommand(CLI::App& app, const ServerFlags& server) {
   SetFooter(command,
             "  triptych generate --model shakespeare-mla -n 200 \"To be, or not to be\"\n"
             "  triptych generate --temperature 0.8 --top-p 0.95 --seed 7 < prompt.txt\n"
-            "  triptych generate --choices 3 -n 50 --stop \"\\n\" \"ROMEO:\"");
+            "  triptych generate --choices 3 -n 50 --stop \"\\n\" \"ROMEO:\"\n"
+            "  triptych generate --json-schema-file person.json \"A person as JSON:\"");
   command->callback([&server, flags] { RunGenerate(server, *flags); });
 }
 

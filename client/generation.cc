@@ -32,6 +32,59 @@ std::string CheckLogitBias(const std::string& text) {
   return "must be ID=VALUE, VALUE from " + Describe(limits::kLogitBias) + ", not '" + text + "'";
 }
 
+// Adds the flags of the output's form, of which a command takes one.
+void AddFormFlags(CLI::App* app, v1::GenerateRequest& request) {
+  const auto begin = [&request](const std::string& flag) {
+    if (request.form_case() == v1::GenerateRequest::FORM_NOT_SET) return;
+    throw CLI::ValidationError(flag, "another form of the output is given, too; allowed: one");
+  };
+  using Field = std::string* (v1::GenerateRequest::*)();
+  const auto add_text = [&](const std::string& name, const std::string& help, Field field) {
+    app->add_option_function<std::string>(
+           name,
+           [&request, begin, name, field](const std::string& text) {
+             begin(name);
+             *(request.*field)() = text;
+           },
+           help)
+        ->check(CheckText)
+        ->type_name("TEXT");
+  };
+  const auto add_file = [&](const std::string& name, const std::string& help, Field field) {
+    app->add_option_function<std::string>(
+           name,
+           [&request, begin, name, field](const std::string& path) {
+             begin(name);
+             const std::string text = ReadFile(name, path);
+             const std::string error = CheckText(text);
+             if (!error.empty()) throw CLI::ValidationError(name, "'" + path + "' " + error);
+             *(request.*field)() = text;
+           },
+           help)
+        ->type_name("FILE");
+  };
+  add_text("--json-schema", "JSON Schema that the output fits",
+           &v1::GenerateRequest::mutable_json_schema);
+  add_file("--json-schema-file", "File with the JSON Schema",
+           &v1::GenerateRequest::mutable_json_schema);
+  app->add_flag_function(
+      "--json-object",
+      [&request, begin](int64_t) {
+        begin("--json-object");
+        request.set_json_object(true);
+      },
+      "Any JSON object as the output");
+  add_text("--regex", "Regular expression that the whole output matches",
+           &v1::GenerateRequest::mutable_regex);
+  AddTexts(app, "--choice", "Text that the output may be; repeatable",
+           [&request, begin](const std::vector<std::string>& texts) {
+             begin("--choice");
+             request.mutable_choice()->mutable_texts()->Assign(texts.begin(), texts.end());
+           });
+  add_text("--grammar", "Grammar of the output, in GBNF", &v1::GenerateRequest::mutable_grammar);
+  add_file("--grammar-file", "File with the grammar", &v1::GenerateRequest::mutable_grammar);
+}
+
 }  // namespace
 
 void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
@@ -84,6 +137,7 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
                      {0, limits::kInt32Max}, [&](int32_t n) { request.set_min_new_tokens(n); });
   AddTokenIds(app, "--allowed-tokens", "Choose only from these tokens",
               [&](const v1::TokenIds& ids) { *sampling.mutable_allowed_token_ids() = ids.ids(); });
+  AddFormFlags(app, request);
   AddPriorityFlag(app, [&](v1::Priority priority) { request.set_priority(priority); });
   app->add_flag_function(
       "--no-prefix-cache", [&](int64_t) { request.set_bypass_prefix_cache(true); },

@@ -1,6 +1,8 @@
 #include "engine/grammar/json_number.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -131,10 +133,6 @@ class Between {
 
 bool IsNegative(const DecimalBound& bound) { return bound.value.starts_with('-'); }
 
-bool IsZero(const DecimalBound& bound) {
-  return bound.value.find_first_of("123456789") == std::string::npos;
-}
-
 std::string_view WithoutSign(const DecimalBound& bound) {
   return std::string_view(bound.value).substr(IsNegative(bound) ? 1 : 0);
 }
@@ -147,6 +145,10 @@ bool AtMost(const Magnitude& a, const Magnitude& b) {
 }
 
 }  // namespace
+
+bool IsZero(const DecimalBound& bound) {
+  return bound.value.find_first_of("123456789") == std::string::npos;
+}
 
 Expression NumberBetween(Expressions& expressions, const std::optional<DecimalBound>& low,
                          const std::optional<DecimalBound>& high, bool integer) {
@@ -176,7 +178,7 @@ Expression NumberBetween(Expressions& expressions, const std::optional<DecimalBo
   return expressions.Choice(std::move(signs));
 }
 
-Expression MultipleOf(Expressions& expressions, int64_t divisor) {
+Expression MultipleOf(Expressions& expressions, int64_t divisor, bool negative) {
   Expressions& e = expressions;
   // [r]: what may follow digits with remainder r; first nothing, then one digit more at a time.
   std::vector<Expression> rest(divisor, e.Choice({}));
@@ -200,7 +202,28 @@ Expression MultipleOf(Expressions& expressions, int64_t divisor) {
     rest = std::move(longer);
   }
   const Expression first = e.Choice(digits(1, 0));
-  return e.Choice({e.Literal("0"), e.Sequence({e.Optional(e.Literal("-")), first})});
+  const Expression sign = negative ? e.Optional(e.Literal("-")) : e.Literal("");
+  return e.Choice({e.Literal("0"), e.Sequence({sign, first})});
+}
+
+std::optional<std::vector<int64_t>> MultiplesBetween(const DecimalBound& low,
+                                                     const DecimalBound& high, int64_t divisor) {
+  constexpr double kMost = 1e15;
+  constexpr int64_t kMostMultiples = int64_t{1} << 16;
+  const double from = std::strtod(low.value.c_str(), nullptr);
+  const double to = std::strtod(high.value.c_str(), nullptr);
+  if (std::abs(from) > kMost || std::abs(to) > kMost) return std::nullopt;
+  // Multiples are integers, so that the bounds may be, too.
+  auto first = static_cast<int64_t>(std::ceil(from)), last = static_cast<int64_t>(std::floor(to));
+  if (low.exclusive && static_cast<double>(first) == from) ++first;
+  if (high.exclusive && static_cast<double>(last) == to) --last;
+  first += (divisor - first % divisor) % divisor;
+  if (last - first > kMostMultiples * divisor) return std::nullopt;
+  std::vector<int64_t> multiples;
+  for (int64_t multiple = first; multiple <= last; multiple += divisor) {
+    multiples.push_back(multiple);
+  }
+  return multiples;
 }
 
 }  // namespace triptych::grammar

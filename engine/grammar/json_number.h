@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/grammar/expressions.h"
 
@@ -21,8 +22,15 @@ struct DecimalBound {
 Expression NumberBetween(Expressions& expressions, const std::optional<DecimalBound>& low,
                          const std::optional<DecimalBound>& high, bool integer);
 
-// Integers that are multiples of `divisor`. REQUIRES: divisor > 0.
-Expression MultipleOf(Expressions& expressions, int64_t divisor);
+bool IsZero(const DecimalBound& bound);
+
+// Integers that are multiples of `divisor`, with negative ones or without. REQUIRES: divisor > 0.
+Expression MultipleOf(Expressions& expressions, int64_t divisor, bool negative = true);
+
+// The multiples of `divisor` between the bounds, ascending. Absent if a bound has more digits than
+// a float64 tells apart, or if there may be more than 2^16. REQUIRES: divisor > 0.
+std::optional<std::vector<int64_t>> MultiplesBetween(const DecimalBound& low,
+                                                     const DecimalBound& high, int64_t divisor);
 
 }  // namespace triptych::grammar
 

@@ -77,6 +77,7 @@ Expression JsonText::Character() {
   const Expression escape =
       e.Sequence({e.Literal("\\"), e.Choice({simple, e.Sequence({e.Literal("u"), code})})});
   character_ = e.Choice({e.Characters(kRaw), escape});
+  made_.insert(character_->id);
   return *character_;
 }
 
@@ -90,7 +91,9 @@ Expression JsonText::Characters(const CharacterRanges& ranges) {
       alternatives.push_back(e.Literal(Escape(character)));
     }
   }
-  return e.Choice(std::move(alternatives));
+  const Expression character = e.Choice(std::move(alternatives));
+  made_.insert(character.id);
+  return character;
 }
 
 std::string JsonText::Escaped(std::string_view text) {

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_GRAMMAR_JSON_TEXT_H_
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@ class JsonText {
   // Characters of the ranges inside a string, escaped only where they must be. REQUIRES:
   // normalized.
   Expression Characters(const CharacterRanges& ranges);
+  // True of what Character and Characters have made.
+  bool IsCharacter(Expression expression) const { return made_.contains(expression.id); }
   // `text` inside of a string, without quotation marks, as JSON.stringify writes it.
   static std::string Escaped(std::string_view text);
   Expression Quoted(Expression content);
@@ -49,6 +52,7 @@ class JsonText {
 
   Expressions& expressions_;
   std::optional<Expression> space_, character_, value_, raw_;
+  std::set<int32_t> made_;  // expressions of one character
 };
 
 }  // namespace triptych::grammar

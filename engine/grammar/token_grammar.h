@@ -17,7 +17,8 @@ namespace triptych::grammar {
 // A grammar for the tokens of one model. Thread-safe. Keeps masks in up to kMaxCachedMaskBytes.
 class TokenGrammar {
  public:
-  // Throws GrammarError if the grammar begins with more than kMaxPositions alternatives.
+  // Throws GrammarError if the grammar begins with more than kMaxPositions alternatives, or if
+  // there is no mask at its beginning. Takes as long as one mask.
   TokenGrammar(std::shared_ptr<const Grammar> grammar,
                std::shared_ptr<const Vocabulary> vocabulary);
 

@@ -2,27 +2,24 @@
 #ifndef TRIPTYCH_ENGINE_GRAMMAR_VOCABULARY_H_
 #define TRIPTYCH_ENGINE_GRAMMAR_VOCABULARY_H_
 
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
-#include <list>
-#include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
-
-#include "engine/base/mutex.h"
 
 namespace triptych::grammar {
 
 // One bit for each token: token t is bit t % 64 of word t / 64.
 using TokenMask = std::vector<uint64_t>;
-using ByteSet = std::bitset<256>;
 
 // Tokens by their bytes. Some 12 bytes of memory for each byte of the tokens.
 class TokenTrie {
  public:
+  TokenTrie() = default;
+  // `tokens` are those whose texts it has; none is empty.
+  TokenTrie(std::span<const std::string> texts, std::vector<int32_t> tokens);
+
   // Nodes are in the order of a walk that visits a node before those under it.
   struct Node {
     int32_t after = 0;        // the first node that is not under it
@@ -40,8 +37,6 @@ class TokenTrie {
   }
 
  private:
-  friend class Vocabulary;
-
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;  // by their bytes
 };
@@ -56,25 +51,26 @@ class Vocabulary {
   int32_t size() const { return size_; }
   // Bytes of the longest token.
   int32_t max_bytes() const { return max_bytes_; }
-  const TokenTrie& tokens() const { return trie_; }
+  const TokenTrie& tokens() const { return all_; }
 
-  // The tokens that have only some bytes, and a trie of all others.
-  struct Parts {
-    TokenMask only;
-    TokenTrie others;
+  // Plain tokens are whole plain characters: those that a JSON string holds as they are, which are
+  // all except ", \ and control characters.
+
+  // The plain tokens of at most `characters` characters.
+  struct PlainTokens {
+    int32_t characters = 0;
+    TokenMask mask;
   };
-  // Keeps the parts of the sets used last.
-  std::shared_ptr<const Parts> Split(const ByteSet& bytes) const TRIPTYCH_EXCLUDES(mutex_);
+  // By ascending characters; the last one has all plain tokens. At least one.
+  std::span<const PlainTokens> plain() const { return plain_; }
+  // The tokens that are not plain.
+  const TokenTrie& others() const { return others_; }
 
  private:
-  std::shared_ptr<const Parts> MakeParts(const ByteSet& bytes) const;
-
   int32_t size_;
   int32_t max_bytes_ = 0;
-  TokenTrie trie_;
-  mutable Mutex mutex_;
-  mutable std::list<std::pair<ByteSet, std::shared_ptr<const Parts>>> parts_
-      TRIPTYCH_GUARDED_BY(mutex_);  // used last first
+  TokenTrie all_, others_;
+  std::vector<PlainTokens> plain_;
 };
 
 }  // namespace triptych::grammar

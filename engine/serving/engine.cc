@@ -312,8 +312,10 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
   const int32_t token = row.token;
   if (token < 0) {
-    Fail(sequence, sequence.matcher ? "no token that can be chosen continues a text of the grammar"
-                                    : "the model gave no finite logit to choose from");
+    Fail(sequence, sequence.matcher
+                       ? "no token that can be chosen continues a text of the grammar, "
+                         "or the text so far has too many readings"
+                       : "the model gave no finite logit to choose from");
     return;
   }
   const auto now = clock_();

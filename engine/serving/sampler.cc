@@ -47,10 +47,16 @@ void Mask(const ChoosableTokens& choosable, kernels::Workspace& workspace, int64
     }
   }
   for (int64_t word = 0; word < words; ++word) {
-    if (mask[word] == ~uint64_t{0}) continue;
-    const int64_t first = word * kMaskBits, end = std::min(first + kMaskBits, count);
-    for (int64_t token = first; token < end; ++token) {
-      if ((mask[word] >> (token - first) & 1) == 0) changed[token] = kImpossible;
+    float* const logits = changed + word * kMaskBits;
+    const int64_t tokens = std::min(kMaskBits, count - word * kMaskBits);
+    if (mask[word] == 0) {
+      std::fill_n(logits, tokens, kImpossible);
+      continue;
+    }
+    for (uint64_t left = ~mask[word]; left != 0; left &= left - 1) {
+      const int token = std::countr_zero(left);
+      if (token >= tokens) break;
+      logits[token] = kImpossible;
     }
   }
 }

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/request_limits.h"
@@ -227,6 +229,33 @@ Prompt ReadPrompt(const Message& message) {
   return prompt;
 }
 
+std::optional<OutputForm> ReadForm(const v1::GenerateRequest& message) {
+  using Kind = OutputForm::Kind;
+  const auto form = [](Kind kind, std::string_view text, const char* field) {
+    return OutputForm{.kind = kind, .text = text, .choices = {}, .field = field};
+  };
+  switch (message.form_case()) {
+    case v1::GenerateRequest::kJsonSchema:
+      return form(Kind::kJsonSchema, message.json_schema(), "json_schema");
+    case v1::GenerateRequest::kJsonObject:
+      if (!message.json_object()) return std::nullopt;
+      return form(Kind::kJsonObject, {}, "json_object");
+    case v1::GenerateRequest::kRegex:
+      return form(Kind::kRegex, message.regex(), "regex");
+    case v1::GenerateRequest::kChoice: {
+      OutputForm choice = form(Kind::kChoice, {}, "choice.texts");
+      const auto& texts = message.choice().texts();
+      choice.choices.assign(texts.begin(), EndOfCopy(texts, limits::kOutputChoices.high));
+      return choice;
+    }
+    case v1::GenerateRequest::kGrammar:
+      return form(Kind::kGrammar, message.grammar(), "grammar");
+    case v1::GenerateRequest::FORM_NOT_SET:
+      break;
+  }
+  return std::nullopt;
+}
+
 SamplingFields FromProto(const v1::SamplingParams& message) {
   SamplingFields fields;
   if (message.has_temperature()) fields.temperature = message.temperature();
@@ -263,6 +292,7 @@ GenerateParams FromProto(const v1::GenerateRequest& message) {
   if (message.has_prompt_logprobs()) params.prompt_logprobs = message.prompt_logprobs();
   params.priority = message.priority();
   params.bypass_prefix_cache = message.bypass_prefix_cache();
+  params.form = ReadForm(message);
   return params;
 }
 

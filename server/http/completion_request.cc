@@ -174,8 +174,7 @@ void ReadCommon(Fields& fields, std::string_view body, CompletionRequest& reques
   ReadStop(fields, "stop", request);
   request.params.n = fields.Int32("n");
   ReadStream(fields, request);
-  ReadResponseFormat(fields, "response_format", body, /*nested=*/true, request.params.form);
-  ReadGuides(fields, body, request.params.form);
+  ReadForms(fields, body, request.params.form);
 }
 
 TextOptions ReadTextOptions(Fields& fields, bool adds, const TextDefaults& defaults) {

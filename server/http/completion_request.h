@@ -29,7 +29,8 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
   bool usage_in_chunks = false;
-  Thinking thinking;  // of chats, as the client asks for it
+  std::string text_format = R"({"type":"text"})";  // of Responses: JSON, as the client asks for it
+  Thinking thinking;                               // of chats, as the client asks for it
   ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // of the reply
 
   void AddPrompt(std::vector<int32_t> tokens);

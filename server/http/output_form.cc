@@ -123,7 +123,8 @@ void ReadOllamaFormat(Fields& fields, std::string_view object, std::optional<Out
   }
 }
 
-void ReadGuides(Fields& fields, std::string_view object, std::optional<OutputForm>& form) {
+void ReadForms(Fields& fields, std::string_view object, std::optional<OutputForm>& form) {
+  ReadResponseFormat(fields, "response_format", object, /*nested=*/true, form);
   const auto read = [&](Fields& from, const std::string& path, const std::string& prefix,
                         std::string_view text) {
     ReadSchema(from, path, prefix + "json", text, form);
@@ -142,6 +143,15 @@ void ReadGuides(Fields& fields, std::string_view object, std::optional<OutputFor
   Fields members(*outputs, "structured_outputs.");
   read(members, "structured_outputs.", "", MemberText(object, "structured_outputs"));
   if (auto error = members.Finish()) fields.Fail(std::move(*error));
+}
+
+bool AsksForForm(const std::string& body) {
+  const Result<JsonBody> parsed = ParseBody(body);
+  if (!parsed.ok()) return false;
+  Fields fields(parsed.value().json);
+  std::optional<OutputForm> form;
+  ReadForms(fields, parsed.value().text, form);
+  return form.has_value();
 }
 
 }  // namespace triptych::server

@@ -21,8 +21,12 @@ void ReadResponseFormat(Fields& fields, const std::string& name, std::string_vie
                         bool nested, std::optional<OutputForm>& form);
 // Ollama's "json" or schema.
 void ReadOllamaFormat(Fields& fields, std::string_view object, std::optional<OutputForm>& form);
-// vLLM's structured_outputs and guided_..., and llama.cpp's grammar and json_schema.
-void ReadGuides(Fields& fields, std::string_view object, std::optional<OutputForm>& form);
+// All forms of completions and chats: OpenAI's response_format, vLLM's structured_outputs and
+// guided_..., and llama.cpp's grammar and json_schema.
+void ReadForms(Fields& fields, std::string_view object, std::optional<OutputForm>& form);
+
+// True if ReadForms finds a form in the body of a request.
+bool AsksForForm(const std::string& body);
 
 }  // namespace triptych::server
 

@@ -28,8 +28,9 @@ void ReadTextFormat(Fields& fields, std::string_view body, CompletionRequest& re
   if (text == nullptr) return;
   if (!text->is_object()) return fields.Refuse("text", *text, "an object");
   Fields members(*text, "text.");
-  ReadResponseFormat(members, "format", MemberText(body, "text"), /*nested=*/false,
-                     request.params.form);
+  const std::string_view object = MemberText(body, "text");
+  ReadResponseFormat(members, "format", object, /*nested=*/false, request.params.form);
+  if (request.params.form) request.text_format = MemberText(object, "format");
   members.Lack("verbosity", "medium");
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
@@ -76,6 +77,7 @@ ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionReque
       temperature_(request.params.sampling.temperature),
       top_p_(request.params.sampling.top_p),
       effort_(request.thinking.effort),
+      text_format_(request.text_format),
       splitter_(request.thoughts),
       thoughts_{.type = "reasoning", .part_type = "reasoning_text", .id = "rs_" + start.request_id},
       message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id},
@@ -133,7 +135,7 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
        {{"effort", effort_ ? JsonOutput(*effort_) : JsonOutput(nullptr)}, {"summary", nullptr}}},
       {"store", false},
       {"temperature", temperature_ ? JsonOutput(*temperature_) : JsonOutput(nullptr)},
-      {"text", {{"format", {{"type", "text"}}}}},
+      {"text", {{"format", JsonOutput::parse(text_format_)}}},
       {"tool_choice", "none"},
       {"tools", JsonOutput::array()},
       {"top_p", top_p_ ? JsonOutput(*top_p_) : JsonOutput(nullptr)},

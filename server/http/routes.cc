@@ -27,6 +27,7 @@
 #include "server/http/ollama_answer.h"
 #include "server/http/ollama_models.h"
 #include "server/http/ollama_requests.h"
+#include "server/http/output_form.h"
 #include "server/http/page.h"
 #include "server/http/request_target.h"
 #include "server/http/responses.h"
@@ -77,7 +78,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"GET", "/v1/models", Scope::kInference, false, &Routes::ListModels},
     {"GET", kModelPrefix, Scope::kInference, false, &Routes::GetModel},
     {"POST", "/v1/chat/completions", Scope::kInference, true, &Routes::Chat, true},
-    {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete},
+    {"POST", "/v1/completions", Scope::kInference, true, &Routes::Complete, false, true},
     {"POST", "/v1/responses", Scope::kInference, true, &Routes::Respond, true},
     {"POST", "/v1/messages", Scope::kInference, true, &Routes::Message, true},
     {"POST", "/v1/messages/count_tokens", Scope::kInference, false, &Routes::CountTokens, true},
@@ -150,8 +151,10 @@ HttpReply Routes::Handle(Admitted admitted, HttpRequest request) const {
   if (!admitted.entry) return HandleNow(admitted, request);
   Caller& caller = admitted.entry->caller;
   caller.arrived = serving::EngineClock::now();  // the body is complete
-  const bool is_quick = std::ssize(request.body) <= TokenizationQueue::kMaxQuickBytes;
-  if (is_quick && !admitted.route->renders) return HandleNow(admitted, request);
+  const Route& route = *admitted.route;
+  const bool is_slow = std::ssize(request.body) > TokenizationQueue::kMaxQuickBytes ||
+                       route.renders || (route.compiles && AsksForForm(request.body));
+  if (!is_slow) return HandleNow(admitted, request);
   return std::make_shared<LargeRequestCall>(
       std::move(request), caller.client,
       [this, admitted](const HttpRequest& large, const std::optional<Error>& refused) {

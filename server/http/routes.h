@@ -48,7 +48,8 @@ class Routes {
     std::optional<Scope> scope;  // required of the caller; absent: open to all
     bool computes;               // needs memory (AuthGate::EnterToCompute)
     HttpReply (Routes::*handle)(const AuthorizedCall* entry, const HttpRequest& request) const;
-    bool renders = false;  // a template, so that it is handled in the tokenization queue
+    bool renders = false;   // a template, so that it is handled in the tokenization queue
+    bool compiles = false;  // the form of the output, if the body asks for one; likewise
 
     std::string Methods() const { return method == "GET" ? "GET, HEAD" : std::string(method); }
     bool while_draining() const { return scope == Scope::kStatistics; }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <sstream>
@@ -299,6 +300,44 @@ TEST_F(GenerateTest, HowATextBecomesTokensReachesTheRequest) {
   expected.mutable_sampling();
   ASSERT_EQ(requests().size(), 1u);
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
+}
+
+TEST_F(GenerateTest, TheFormOfTheOutputReachesTheRequest) {
+  AnswerGenerate({{Last("")}});
+  const TemporaryFile file("root ::= [a]\n");
+  struct Case {
+    Args flags;
+    std::function<void(v1::GenerateRequest&)> set;
+  };
+  const std::vector<Case> cases = {
+      {{"--json-schema", "true"}, [](auto& request) { request.set_json_schema("true"); }},
+      {{"--json-schema-file", file.path()},
+       [](auto& request) { request.set_json_schema("root ::= [a]\n"); }},
+      {{"--json-object"}, [](auto& request) { request.set_json_object(true); }},
+      {{"--regex", "-?[0-9]+"}, [](auto& request) { request.set_regex("-?[0-9]+"); }},
+      {{"--choice", "a b", "--choice", "c"},
+       [](auto& request) {
+         for (const char* const text : {"a b", "c"}) request.mutable_choice()->add_texts(text);
+       }},
+      {{"--grammar", "root ::= [b]"}, [](auto& request) { request.set_grammar("root ::= [b]"); }},
+      {{"--grammar-file", file.path()},
+       [](auto& request) { request.set_grammar("root ::= [a]\n"); }},
+  };
+  for (const auto& [flags, set] : cases) {
+    Args args = {"generate"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    args.push_back("x");
+    const auto result = Run(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    v1::GenerateRequest expected;
+    expected.set_text("x");
+    expected.mutable_sampling();
+    set(expected);
+    ASSERT_FALSE(requests().empty());
+    EXPECT_TRUE(MessageDifferencer::Equals(requests().back(), expected))
+        << requests().back().DebugString();
+  }
+  EXPECT_EQ(requests().size(), cases.size());
 }
 
 TEST_F(GenerateTest, PrintsChoicesOneAfterTheOther) {
@@ -611,6 +650,14 @@ TEST_F(CliTest, RefusesBadFlagsInOneLine) {
            {{"generate", "--tokens", ""}, "--tokens: "},
            {{"generate", "--tokens", "-1"}, "--tokens: "},
            {{"models", "--timeout", "0"}, "--timeout: must be a number, 0.001 to 1000000"},
+           {{"generate", "x", "--regex", "a", "--grammar", "root ::= [a]"},
+            "--grammar: another form of the output is given, too; allowed: one"},
+           {{"compare", "x", "--json-object", "--choice", "a"}, "another form of the output"},
+           {{"generate", "x", "--regex", ""}, "--regex: must not be empty"},
+           {{"generate", "x", "--grammar-file", "/dev/null"},
+            "--grammar-file: '/dev/null' must not be empty"},
+           {{"generate", "x", "--json-schema-file", "/no/such/file"},
+            "--json-schema-file: cannot read '/no/such/file'"},
            {{"generate", "x", "--priority", "urgent"},
             "--priority: must be high, normal or low, not 'urgent'"},
            {{"generate", "x", "--choices", "17"}, "--choices: must be a whole number, 1 to 16"},

@@ -142,6 +142,67 @@ TEST(JsonSchema, CombinesSchemas) {
         {R"({"v":1,"next":{}})"}}});
 }
 
+TEST(JsonSchema, BoundsTheLengthOfPatterns) {
+  Check({{R"({"type": "string", "pattern": "^[a-z\u00e9]+$", "minLength": 2, "maxLength": 3})",
+          {R"("ab")", "\"a\xc3\xa9z\""},
+          {R"("a")", R"("abcd")", R"("")", R"("a1")"}},
+         {R"({"type": "string", "pattern": "^id", "maxLength": 4})",
+          {R"("id")", R"("id\n!")"},
+          {R"("i")", R"("id123")", R"("id\n!!")"}},
+         {R"({"type": "string", "pattern": "^(?:(?:ab)*|x[0-9]{1,9})$", "minLength": 3})",
+          {R"("abab")", R"("x12")"},
+          {R"("")", R"("ab")", R"("x1")"}},
+         {R"({"type": "string", "format": "date", "minLength": 10, "maxLength": 10})",
+          {R"("2026-11-28")"},
+          {R"("2026-11-2")"}}});
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "pattern": "^a*b*$", "maxLength": 9})"),
+              StartsWith(".pattern is not supported together with minLength or maxLength"));
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "format": "date", "maxLength": 9})"),
+              HasSubstr("no finite text"));
+}
+
+TEST(JsonSchema, BoundsMultiples) {
+  Check({{R"({"type": "integer", "multipleOf": 7, "minimum": -14.5, "exclusiveMaximum": 21})",
+          {"-14", "-7", "0", "7", "14"},
+          {"-21", "21", "1", "-0"}},
+         {R"({"type": "number", "multipleOf": 5, "minimum": 0})",
+          {"0", "5", "1000"},
+          {"-5", "-0", "7"}}});
+  for (const char* const bounds :
+       {R"("maximum": 8)", R"("minimum": 1)", R"("minimum": 0, "maximum": 1e6)",
+        R"("minimum": -1e30, "maximum": 1e30)"}) {
+    EXPECT_THAT(
+        Refusal(Schema, std::string(R"({"type": "integer", "multipleOf": 2, )") + bounds + "}"),
+        StartsWith(".multipleOf is not supported together with minimum or maximum"));
+  }
+}
+
+TEST(JsonSchema, KeepsItemsOfAnEnumUnique) {
+  Check({{R"({"type": "array", "items": {"enum": ["a", "b", 1, 1.0]}, "uniqueItems": true,
+              "minItems": 1, "maxItems": 2})",
+          {R"(["a"])", R"(["b", 1])"},
+          {"[]", R"(["a","a"])", R"([1,1])", R"(["a","b",1])"}},
+         {R"({"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": true})",
+          {"[]", "[3,1,2]"},
+          {"[1,2,1]", "[1,]"}}});
+  for (const char* const items :
+       {"{}", R"({"enum": [1, []]})", R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"}) {
+    EXPECT_THAT(Refusal(Schema, std::string(R"({"type": "array", "uniqueItems": true, "items": )") +
+                                    items + "}"),
+                StartsWith(".uniqueItems is not supported"));
+  }
+}
+
+TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
+  Check({{R"({"type": "object", "patternProperties": {"^s_": {"type": "null"},
+              "^i_[a-z]+$": {"type": "integer"}}, "additionalProperties": false})",
+          {"{}", R"({"s_":null,"i_a":1,"s_1":null})"},
+          {R"({"s_":1})", R"({"i_a":null})", R"({"x":1})"}}});
+  EXPECT_THAT(Refusal(Schema, R"({"type": "object", "patternProperties": {"a": {}, "b": {}},
+              "additionalProperties": false})"),
+              StartsWith(".patternProperties.b may match a name that another pattern matches"));
+}
+
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
   const auto refusal = [](const std::string& schema) { return Refusal(Schema, schema); };
   EXPECT_EQ(refusal(R"({"properties": {"a": {"not": {}}}})"), ".properties.a.not is not supported");

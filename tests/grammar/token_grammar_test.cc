@@ -1,12 +1,14 @@
 // Masks of tokens, compared with what the matcher accepts token by token.
 #include "engine/grammar/token_grammar.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/grammar/texts.h"
@@ -15,9 +17,10 @@ namespace triptych::grammar::token_grammar_test {
 namespace {
 
 std::vector<std::string> Tokens() {
-  std::vector<std::string> tokens = {"",         "{\"",      "\":",      "\", \"",   "\"}", "null",
-                                     "\xf0\x9f", "\x98\x80", "aa",       "aaaaaaaa", "}]",  "[1,2",
-                                     ", ",       "\"a\": [", "\"a\": [", "1]}",      "nu",  "ll"};
+  std::vector<std::string> tokens = {
+      "",   "{\"",      "\":", "\", \"", "\"}",  "null",         "\xf0\x9f", "\x98\x80",
+      "aa", "aaaaaaaa", "}]",  "[1,2",   ", ",   "\"a\": [",     "\"a\": [", "1]}",
+      "nu", "ll",       "é€😀", "éa",     "\x7f", "\xed\xa0\x80", "a\xc3"};
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   return tokens;
 }
@@ -55,6 +58,9 @@ TEST(TokenGrammar, MasksAreWhatTheMatcherAccepts) {
         "required": ["a"]})"),
               seed);
     CheckWalk(Schema(R"({"type": "string", "minLength": 12, "maxLength": 40})"), seed);
+    CheckWalk(Schema(R"({"type": "string", "minLength": 1, "maxLength": 2})"), seed);
+    CheckWalk(Regex(".{3}a*[^a]{0,5}"), seed);
+    CheckWalk(Regex("[^e-f]*"), seed);
     CheckWalk(Regex("(?:a|aa){20,50}(?:\"b\"|, ){3,90}"), seed);
     CheckWalk(Gbnf("root ::= \"{\" (root [,]){0,100} \"}\" | [a-z]{30} | \"\xf0\x9f\x98\x80\"\n"),
               seed);
@@ -66,6 +72,27 @@ TEST(TokenGrammar, RefusesTooManyBeginnings) {
   for (int i = 1; i < 2000; ++i) many += "|[a-c]+" + std::to_string(i);
   const auto vocabulary = std::make_shared<Vocabulary>(Tokens());
   EXPECT_THROW(TokenGrammar(Regex(many), vocabulary), GrammarError);
+}
+
+// A mask of such a grammar takes seconds without a bound: the states after each token are new.
+TEST(TokenGrammar, BoundsTheWorkOfAMask) {
+  std::vector<std::string> tokens = Tokens();
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) {
+      for (char c = 'a'; c <= 'z'; ++c) tokens.push_back({a, b, c, a, b, c, b, a});
+    }
+  }
+  const auto vocabulary = std::make_shared<Vocabulary>(tokens);
+  const std::string hostile = "(?:(?:[^A]{0,30}[a-m]){0,30}[b-q]){0,30}";
+  const auto compile = [&](std::string_view text) {
+    return std::make_shared<TokenGrammar>(Regex(text), vocabulary);
+  };
+  EXPECT_THAT(Refusal(compile, hostile), testing::HasSubstr("can read in too many ways"));
+  // Later in the text, the sequence fails.
+  const auto later = compile("xx" + hostile);
+  Matcher matcher = later->Start();
+  ASSERT_TRUE(matcher.Advance("xx"));
+  EXPECT_EQ(later->MaskOf(matcher), nullptr);
 }
 
 TEST(TokenGrammar, KeepsMasksOfLongRepetitions) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -399,6 +400,18 @@ TEST(GenerateTest, RefusesWhatIsOutOfRange) {
        [](auto&, auto& sampling) {
          for (int i = 0; i < 1025; ++i) (*sampling.mutable_logit_bias())[i] = 1;
        }},
+      {"json_schema.properties.a.not",
+       [](auto& request, auto&) {
+         request.set_json_schema(R"({"properties": {"a": {"not": {}}}})");
+       }},
+      {"json_schema", [](auto& request, auto&) { request.set_json_schema("{"); }},
+      {"regex", [](auto& request, auto&) { request.set_regex("(a"); }},
+      {"choice.texts", [](auto& request, auto&) { request.mutable_choice(); }},
+      {"choice.texts",
+       [](auto& request, auto&) {
+         for (int i = 0; i < 4097; ++i) request.mutable_choice()->add_texts(std::to_string(i));
+       }},
+      {"grammar", [](auto& request, auto&) { request.set_grammar("root ::= x"); }},
       {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(0); }},
       {"max_new_tokens", [](auto& request, auto&) { request.set_max_new_tokens(-1); }},
       {"logprobs", [](auto& request, auto&) { request.set_logprobs(-1); }},
@@ -613,6 +626,45 @@ TEST(GenerateTest, AllowedTokensAndStopTokens) {
   const size_t next = whole.find(stop, whole.find(stop) + 1);
   EXPECT_EQ(Generate(server.inference(), request)->text(),
             next == whole.npos ? whole : whole.substr(0, next + stop.size()));
+}
+
+// The model's context has 64 tokens.
+TEST(GenerateTest, TheOutputHasTheForm) {
+  const TestServer server;
+  struct Case {
+    std::string regex;
+    std::function<void(v1::GenerateRequest&)> set;
+  };
+  const std::vector<Case> cases = {
+      {R"(\{\s*"a":\s*(true|false)\s*\})",
+       [](auto& request) {
+         request.set_json_schema(R"({"type": "object", "properties": {"a": {"type": "boolean"}},
+             "required": ["a"], "additionalProperties": false})");
+       }},
+      {"[0-9]{5}", [](auto& request) { request.set_regex("[0-9]{5}"); }},
+      {"one|two",
+       [](auto& request) {
+         for (const char* const text : {"one", "two"}) request.mutable_choice()->add_texts(text);
+       }},
+      {"a+;", [](auto& request) { request.set_grammar("root ::= [a]{1,9} \";\""); }},
+  };
+  for (const Case& c : cases) {
+    v1::GenerateRequest request = Greedy("mha", "x", 60);
+    request.mutable_sampling()->set_temperature(1);
+    request.mutable_sampling()->set_seed(3);
+    c.set(request);
+    const auto generation = Generate(server.inference(), request);
+    EXPECT_TRUE(std::regex_match(generation->text(), std::regex(c.regex))) << generation->text();
+    EXPECT_EQ(generation->completion().finish_reason(), v1::FINISH_REASON_STOP);
+  }
+  // The bias makes the object end as soon as it may.
+  v1::GenerateRequest request = Greedy("mha", "x", 60);
+  (*request.mutable_sampling()->mutable_logit_bias())['}'] = 500;
+  request.set_json_object(true);
+  EXPECT_EQ(Generate(server.inference(), request)->text(), "{}");
+  request.set_json_object(false);
+  request.set_max_new_tokens(3);
+  EXPECT_EQ(Generate(server.inference(), request)->text(), "}}}");
 }
 
 TEST(GenerateTest, SharesWhatIsCachedUnlessToldNotTo) {

@@ -79,6 +79,28 @@ TEST_F(GrpcTokenizationQueueTest, HoldUpNoOtherCalls) {
   }
 }
 
+TEST_F(GrpcTokenizationQueueTest, GrammarsHoldUpNoOtherCalls) {
+  v1::GenerateRequest request = Greedy("", "a", 10);
+  request.set_grammar("root ::= [a-c]{3}");
+  Hold(request);
+  std::vector<std::unique_ptr<GenerateCall>> calls;
+  for (int i = 0; i < 48; ++i)
+    calls.push_back(std::make_unique<GenerateCall>(*inference_, request));
+  v1::DetokenizeRequest other;
+  other.add_token_ids('a');
+  v1::DetokenizeResponse response;
+  for (int i = 0; i < 48; ++i) {
+    EXPECT_TRUE(
+        CallUnary(*inference_, &v1::InferenceService::Stub::Detokenize, other, &response).ok());
+  }
+  EXPECT_EQ(fake_.held_texts(), 1);
+  fake_.LetGo();
+  for (const auto& call : calls) {
+    EXPECT_TRUE(call->Finish().ok());
+    EXPECT_THAT(call->text(), testing::MatchesRegex("[a-c]{3}"));
+  }
+}
+
 TEST_F(GrpcTokenizationQueueTest, AreAnsweredAsOthersAre) {
   fake_.LetGo();
   const auto generation = Generate(*inference_, Greedy("", long_text_, 3));

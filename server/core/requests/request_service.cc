@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -49,9 +50,13 @@ void RequestService::InTurn(const std::string& client, int64_t text_bytes, int64
 void RequestService::Generate(GenerateParams params, const Caller& caller, const Turn& turn,
                               Done<std::shared_ptr<Call>> done) {
   int64_t text_bytes = TextBytes(params.prompt);
-  if (params.form) text_bytes += std::ssize(params.form->text);
   int64_t copied_bytes = std::ssize(params.model);
   for (const std::string& stop : params.stop) copied_bytes += std::ssize(stop);
+  if (params.form) {
+    // A short grammar can take long to compile, as can the model's first one.
+    text_bytes = std::max(text_bytes, TokenizationQueue::kMaxQuickBytes + 1);
+    for (const std::string& choice : params.form->choices) copied_bytes += std::ssize(choice);
+  }
   InTurn(
       caller.client, text_bytes, copied_bytes, turn,
       [this, params = std::move(params), caller] { return Generate(params, caller); },

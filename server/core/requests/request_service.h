@@ -32,9 +32,9 @@ namespace triptych::server {
 // Counts and logs how they end.
 //
 // Each kind of request has two functions. One returns at once what the other hands to `done`,
-// which takes a long text to the TokenizationQueue: `done` is called before the function returns,
-// or on the queue's thread. The data that params view must live until then. `done` also gets the
-// queue's errors, and is called again, with STEP_FAILED, if it throws.
+// which takes a long text, and a form of output, to the TokenizationQueue: `done` is called before
+// the function returns, or on the queue's thread. The data that params view must live until then.
+// `done` also gets the queue's errors, and is called again, with STEP_FAILED, if it throws.
 //
 // Thread-safe. No function except Drain waits for an engine. Outlives its calls.
 class RequestService {

@@ -18,12 +18,14 @@
 
 namespace triptych::server {
 
-// Handles tasks with long texts one after the other on a thread of its own, so that they block no
-// thread of a transport. Clients take turns; each client's tasks are handled in order of arrival.
-// Tasks with short texts are handled at once, on the caller's thread. Thread-safe.
+// Handles tasks with long texts, or with grammars to compile, one after the other on a thread of
+// its own, so that they block no thread of a transport. Clients take turns; each client's tasks are
+// handled in order of arrival. Tasks with short texts are handled at once, on the caller's thread.
+// Thread-safe.
 class TokenizationQueue {
  public:
-  // Bytes of a task's texts, which take up to a microsecond each. A task with more waits.
+  // Bytes of a task's texts, which take up to a microsecond each. A task with more waits; a task
+  // that takes long for another reason counts as one.
   static constexpr int64_t kMaxQuickBytes = int64_t{16} << 10;
   // Bound on the memory that all waiting tasks and the current one hold, unless tasks are larger.
   // One client may have half of it.

@@ -563,6 +563,18 @@ TEST_F(HttpHostTest, ALargeBodyDelaysNoOtherClient) {
   EXPECT_EQ(large.Post("/tokenize", {{"text", text}, {"model", "x"}}).status, 404);
 }
 
+TEST_F(HttpHostTest, AGrammarDelaysNoOtherClient) {
+  fake_.HoldTexts();
+  HttpClient client(server_.address()), other(server_.address());
+  const json request = {{"prompt", "a"}, {"grammar", "root ::= [a-c]{3}"}};
+  client.Send("POST", "/v1/completions", request.dump());
+  ASSERT_TRUE(WaitFor([&] { return fake_.held_texts() == 1; }));
+  EXPECT_EQ(other.Get("/health").status, 200);
+  fake_.LetGo();
+  EXPECT_THAT(client.Read().json().at("choices")[0].at("text").get<std::string>(),
+              testing::MatchesRegex("[a-c]{3}"));
+}
+
 TEST_F(HttpHostTest, LargeBodiesThatWaitAreBounded) {
   constexpr size_t kHalf = TokenizationQueue::kMaxHeldBytes / 2;  // one client's limit
   constexpr size_t kQuick = TokenizationQueue::kMaxQuickBytes;

@@ -83,6 +83,9 @@ TEST_F(OutputFormTest, SchemasInEveryApisForm) {
       "/v1/responses",
       R"("text": {"format": {"type": "json_schema", "name": "n", "schema": )" + kSchema + "}}");
   ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_THAT(response.body, HasSubstr(R"({"format":{"type":"json_schema","name":"n","schema":)" +
+                                       nlohmann::ordered_json::parse(kSchema).dump()))
+      << "as asked, in its order";
   ExpectFits(response.json().at("output")[0].at("content")[0].at("text"));
   ExpectFits(Send("/api/chat", R"("format": )" + kSchema).json().at("message").at("content"));
   ExpectFits(Send("/api/generate", R"("format": )" + kSchema).json().at("response"));

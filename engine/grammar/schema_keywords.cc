@@ -1,0 +1,167 @@
+#include "engine/grammar/schema_keywords.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "engine/base/quoted.h"
+#include "engine/grammar/error.h"
+#include "engine/grammar/limits.h"
+
+namespace triptych::grammar {
+namespace {
+
+const std::set<std::string> kTypes = {"array",  "boolean", "integer", "null",
+                                      "number", "object",  "string"};
+const std::set<std::string> kAnnotations = {
+    "$comment",    "$defs",    "$id",     "$schema",  "default", "definitions", "deprecated",
+    "description", "examples", "example", "readOnly", "title",   "writeOnly"};
+
+}  // namespace
+
+const std::map<std::string, std::set<std::string>> kKeywordsOfTypes = {
+    {"array", {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}},
+    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+    {"object",
+     {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+      "minProperties", "maxProperties"}},
+    {"string", {"minLength", "maxLength", "pattern", "format"}}};
+
+std::string TypeOf(const OrderedJson& value) {
+  if (value.is_number()) return "number";
+  return value.type_name();
+}
+
+void FailAt(const std::string& path, const std::string& what) { throw GrammarError(what, path); }
+
+std::string PathOf(const std::string& path, const std::string& key) {
+  return path + "." + Printable(key);
+}
+
+std::string PathOf(const std::string& path, const std::string& key, size_t index) {
+  return PathOf(path, key) + "[" + std::to_string(index) + "]";
+}
+
+void RefuseKeyword(const std::string& path, const std::string& key, const OrderedJson& value,
+                   const std::string& allowed) {
+  FailAt(PathOf(path, key),
+         "is " + Printable(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)) +
+             "; allowed: " + allowed);
+}
+
+void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path) {
+  static const std::set<std::string> kOthers = {"$ref",  "allOf", "anyOf", "oneOf",
+                                                "const", "enum",  "type"};
+  for (const auto& [key, value] : schema.items()) {
+    const bool is_nested_id = key == "$id" && !is_root;
+    bool known = (kAnnotations.contains(key) || kOthers.contains(key)) && !is_nested_id;
+    for (const auto& [type, keywords] : kKeywordsOfTypes) known = known || keywords.contains(key);
+    if (!known) FailAt(PathOf(path, key), "is not supported");
+  }
+}
+
+OrderedJson Without(const OrderedJson& schema, const std::string& key) {
+  OrderedJson rest = schema;
+  rest.erase(key);
+  return rest;
+}
+
+bool SaysNothing(const OrderedJson& schema) {
+  return std::all_of(schema.items().begin(), schema.items().end(),
+                     [](const auto& item) { return kAnnotations.contains(item.key()); });
+}
+
+const OrderedJson& ListOf(const OrderedJson& schema, const std::string& key,
+                          const std::string& path) {
+  const OrderedJson& list = schema[key];
+  if (!list.is_array() || list.empty()) RefuseKeyword(path, key, list, "an array, not empty");
+  return list;
+}
+
+bool HasType(const std::set<std::string>& types, const OrderedJson& value) {
+  if (types.contains(TypeOf(value))) return true;
+  if (!types.contains("integer")) return false;
+  return value.is_number_integer() ||
+         (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
+}
+
+std::vector<OrderedJson> ConstantsOf(const OrderedJson& schema, const std::string& path) {
+  std::vector<OrderedJson> values;
+  if (schema.contains("enum")) {
+    const OrderedJson& list = schema["enum"];
+    if (!list.is_array()) RefuseKeyword(path, "enum", list, "an array");
+    values.assign(list.begin(), list.end());
+    if (schema.contains("const")) {
+      std::erase_if(values, [&](const OrderedJson& one) { return one != schema["const"]; });
+    }
+  } else {
+    values = {schema["const"]};
+  }
+  const std::set<std::string> types = TypesOf(schema, path);
+  std::erase_if(values, [&](const OrderedJson& one) { return !HasType(types, one); });
+  return values;
+}
+
+std::set<std::string> TypesOf(const OrderedJson& schema, const std::string& path) {
+  if (!schema.contains("type")) {
+    return {"array", "boolean", "null", "number", "object", "string"};
+  }
+  const OrderedJson& type = schema["type"];
+  const OrderedJson list = type.is_array() ? type : OrderedJson::array({type});
+  std::set<std::string> types;
+  for (const OrderedJson& one : list) {
+    if (!one.is_string() || !kTypes.contains(one.get<std::string>())) {
+      RefuseKeyword(path, "type", type, "array, boolean, integer, null, number, object, string");
+    }
+    types.insert(one.get<std::string>());
+  }
+  if (types.contains("number")) types.erase("integer");
+  return types;
+}
+
+bool HasProperty(const OrderedJson& schema, const std::string& name) {
+  return schema.contains("properties") && schema["properties"].is_object() &&
+         schema["properties"].contains(name);
+}
+
+std::set<std::string> RequiredOf(const OrderedJson& schema, const std::string& path) {
+  std::set<std::string> names;
+  if (!schema.contains("required")) return names;
+  const OrderedJson& list = schema["required"];
+  if (!list.is_array()) RefuseKeyword(path, "required", list, "an array of strings");
+  for (const OrderedJson& name : list) {
+    if (!name.is_string()) RefuseKeyword(path, "required", list, "an array of strings");
+    names.insert(name.get<std::string>());
+  }
+  return names;
+}
+
+std::optional<int32_t> CountOf(const OrderedJson& schema, const std::string& key,
+                               const std::string& path) {
+  if (!schema.contains(key)) return std::nullopt;
+  const OrderedJson& value = schema[key];
+  const double count = value.is_number() ? value.get<double>() : -1;
+  if (count < 0 || count != std::trunc(count)) {
+    RefuseKeyword(path, key, value, "an integer, at least 0");
+  }
+  if (count > kMaxRepeats) {
+    RefuseKeyword(path, key, value, "at most " + std::to_string(kMaxRepeats));
+  }
+  return static_cast<int32_t>(count);
+}
+
+std::string DecimalOf(const OrderedJson& schema, const std::string& key, const std::string& path) {
+  const OrderedJson& value = schema[key];
+  if (!value.is_number()) RefuseKeyword(path, key, value, "a number");
+  if (value.is_number_integer()) return value.dump();
+  const double number = value.get<double>();
+  if (std::abs(number) > 1e30 || (number != 0 && std::abs(number) < 1e-30)) {
+    RefuseKeyword(path, key, value, "0, or numbers between 1e-30 and 1e30");
+  }
+  char digits[128];
+  const auto end =
+      std::to_chars(digits, digits + sizeof(digits), number, std::chars_format::fixed).ptr;
+  return {digits, end};
+}
+
+}  // namespace triptych::grammar
