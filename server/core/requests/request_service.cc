@@ -50,7 +50,8 @@ void RequestService::Generate(GenerateParams params, const Caller& caller, const
                               Done<std::shared_ptr<Call>> done) {
   int64_t text_bytes = TextBytes(params.prompt);
   if (params.form) text_bytes += std::ssize(params.form->text);
-  int64_t copied_bytes = std::ssize(params.model);
+  text_bytes += std::ssize(params.prediction);
+  int64_t copied_bytes = std::ssize(params.model) + std::ssize(params.prediction);
   for (const std::string& stop : params.stop) copied_bytes += std::ssize(stop);
   InTurn(
       caller.client, text_bytes, copied_bytes, turn,
