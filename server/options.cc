@@ -219,6 +219,18 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
              "Longest time of a request in the queue, seconds; 0: unlimited");
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,
             "requests with the same prompt prefix share cached blocks");
+  engine.speculation = serving::Speculation::kWherePays;
+  app.add_option_function<std::string>(
+         "--speculation",
+         [&engine](const std::string& text) {
+           engine.speculation =
+               text == "off" ? serving::Speculation::kOff : serving::Speculation::kWherePays;
+         },
+         "Drafts of the next tokens, which a decode step verifies where that is faster: ngram "
+         "looks up the last tokens in the prompt, the output and the request's prediction; the "
+         "output is the same")
+      ->check(CLI::IsMember({"off", "ngram"}))
+      ->default_str("ngram");
   app.add_option("--max-slowdown", engine.max_slowdown,
                  "Largest slowdown of a decode step by concurrent prefill, a factor; steps under "
                  "3.5 ms are never limited")
@@ -297,9 +309,9 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
 
 // Options that few deployments need, in a group of their own in --help.
 void GroupAdvanced(CLI::App& app) {
-  for (const char* name :
-       {"--block-positions", "--expand-from", "--max-slowdown", "--max-waiting-tokens",
-        "--client-rate", "--http-hosts", "--http-origins", "--http-parse-special"}) {
+  for (const char* name : {"--block-positions", "--expand-from", "--max-slowdown", "--speculation",
+                           "--max-waiting-tokens", "--client-rate", "--http-hosts",
+                           "--http-origins", "--http-parse-special"}) {
     app.get_option(name)->group("Advanced");
   }
 }

@@ -84,6 +84,10 @@ struct BackendInfo {
   // Fewest prefill rows that are worth their fixed cost in a step that also decodes.
   int64_t least_prefill_rows = 1;
   int64_t max_step_tokens = 512;  // BackendOptions::max_step_tokens
+  // Whether logits and cache rows of generated tokens have the same bits if one step computes
+  // several of a sequence, the last of them never read later. Without it the engine drafts nothing.
+  // Only where likely_tokens is 0.
+  bool verifies_drafts = false;
 
   // Positions of one sequence that the cache holds.
   int64_t pool_positions() const;

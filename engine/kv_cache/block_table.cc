@@ -46,6 +46,11 @@ void BlockTable::Drop(int64_t index) {
   }
 }
 
+void BlockTable::Shrink(int64_t positions) {
+  const int64_t kept = CeilDiv(positions, block_positions_) * groups_.count();
+  for (; std::ssize(blocks_) > kept; blocks_.pop_back()) pool_->Release({&blocks_.back(), 1});
+}
+
 void BlockTable::Release() {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     if (*block != kNone) pool_->Release({&*block, 1});

@@ -27,7 +27,7 @@ class BlockTable {
   BlockTable& operator=(const BlockTable&) = delete;
 
   // Allocates blocks until the table covers at least `positions` positions. If the pool has too
-  // few, changes nothing and returns false. Never shrinks.
+  // few, changes nothing and returns false.
   bool Grow(int64_t positions);
   // Appends allocated or evictable blocks, one of each group. Those of windowed groups may all be
   // kNone: these groups then give back their earlier blocks, too.
@@ -38,6 +38,9 @@ class BlockTable {
   // Releases the windowed groups' blocks before `index`, the first one first. REQUIRES: index <=
   // length().
   void Drop(int64_t index);
+  // Releases the blocks beyond those of the first `positions` positions, the last one first.
+  // REQUIRES: the windowed groups hold blocks of all of these.
+  void Shrink(int64_t positions);
   // Releases every block. The peak stays.
   void Release();
 

@@ -24,6 +24,10 @@ SchedulerLimits Limits(const EngineOptions& options, const BackendInfo& info) {
       .prefix_cache = options.prefix_cache};
 }
 
+bool Contains(std::span<const int32_t> tokens, int32_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
 }  // namespace
 
 uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
@@ -47,7 +51,9 @@ Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokeni
       clock_(std::move(clock)),
       context_(std::move(context)),
       made_(clock_()),
-      throttle_(options.max_slowdown) {
+      throttle_(options.max_slowdown),
+      speculation_(info().verifies_drafts ? options.speculation : Speculation::kOff),
+      make_drafter_(options.make_drafter) {
   Publish();
 }
 
@@ -108,6 +114,8 @@ bool Engine::Step(PrefillThrottle::Duration others) {
   const int64_t prompt_rows = throttle_.PromptRows(scheduler_.decoding(), others, least);
   const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
+  // If prefill has to wait, the step measures the time of one that only decodes.
+  const int64_t drafted = prompt_rows > 0 ? PlanDrafts(chunks) : 0;
 
   int64_t decode_rows = 0;
   for (const Chunk& chunk : chunks) {
@@ -119,7 +127,7 @@ bool Engine::Step(PrefillThrottle::Duration others) {
     const int64_t looked_at = std::ssize(step_.logit_rows) * info().vocab_size +
                               std::ssize(step_.likely_rows) * info().likely_tokens;
     context_->pool.ForEach(std::ssize(rows_), looked_at * kLogitWork,
-                           [&](int64_t i) { Choose(logits, rows_[i]); });
+                           [&](int64_t i) { ChooseFrom(logits, i); });
     ChooseRest();
   } catch (const DeviceLost&) {
     throw;
@@ -133,7 +141,9 @@ bool Engine::Step(PrefillThrottle::Duration others) {
     rows = rows.subspan(chunk_rows_[i]);
   }
   const auto took = clock_() - start;
-  throttle_.Record(decode_rows, std::ssize(step_.ids) - decode_rows, took);
+  const int64_t prefilled = std::ssize(step_.ids) - decode_rows - drafted;
+  if (drafted == 0) throttle_.Record(decode_rows, prefilled, took);
+  if (prefilled == 0) speculation_.Record(std::ssize(step_.ids), took);
   metrics_.step_time.Add(took);
   metrics_.step_sequences.Add(static_cast<double>(chunks.size()));
   metrics_.step_tokens.Add(static_cast<double>(step_.ids.size()));
@@ -166,6 +176,7 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
   for (const Chunk& chunk : chunks) {
     Sequence& sequence = *chunk.sequence;
     const int64_t end = chunk.start + chunk.count, prompt = sequence.prompt_length();
+    const int64_t length = sequence.length();
     if (!sequence.scratch && end < prompt) sequence.scratch = model_->MakePromptScratch(prompt);
     step_.sequences.push_back({.blocks = sequence.blocks.blocks().data(),
                                .start = chunk.start,
@@ -176,7 +187,8 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
     for (int64_t p = chunk.start; p < end; ++p) {
       const bool scores =
           sequence.request->prompt_logprobs && sequence.choice == 0 && p + 1 < prompt;
-      const bool samples = chunk.samples && p + 1 == end;
+      const int32_t draft = p < length ? -1 : sequence.speculation.draft.tokens[p - length];
+      const bool samples = chunk.samples && p + 1 >= length;
       if (scores || samples) {
         const bool likely = !scores && UsesLikely(sequence);
         std::vector<int64_t>& wanted = likely ? step_.likely_rows : step_.logit_rows;
@@ -185,11 +197,12 @@ std::span<const float> Engine::Compute(const std::vector<Chunk>& chunks) {
                          .position = p,
                          .likely = likely,
                          .index = std::ssize(wanted),
-                         .logprobs = {}});
+                         .logprobs = {},
+                         .draft = draft});
         wanted.push_back(std::ssize(step_.ids));
         ++chunk_rows_.back();
       }
-      step_.ids.push_back(sequence.tokens[p]);
+      step_.ids.push_back(p < length ? sequence.tokens[p] : draft);
     }
   }
   return model_->Step(step_);
@@ -203,21 +216,34 @@ bool Engine::UsesLikely(const Sequence& sequence) const {
                                      request.logprobs.value_or(0));
 }
 
-std::span<const int32_t> Engine::Forbidden(const Sequence& sequence) {
-  const bool may_end = sequence.generated() >= sequence.request->min_new_tokens &&
+std::span<const int32_t> Engine::Forbidden(const LogitRow& row) {
+  const Sequence& sequence = *row.sequence;
+  const int64_t generated = row.position + 1 - sequence.prompt_length();
+  const bool may_end = generated >= sequence.request->min_new_tokens &&
                        (!sequence.matcher || sequence.matcher->MayEnd());
   return may_end ? std::span<const int32_t>() : std::span(sequence.ends);
 }
 
-int32_t Engine::ChooseByGrammar(std::span<const float> logits, Sequence& sequence) const {
+int32_t Engine::ChooseByGrammar(std::span<const float> logits, const LogitRow& row) const {
+  Sequence& sequence = *row.sequence;
   const grammar::Matcher& matcher = *sequence.matcher;
   const auto mask = sequence.request->grammar->MaskOf(matcher);
   if (mask == nullptr) return -1;
   ChoosableTokens choosable{.mask = *mask, .also = {}};
   if (matcher.MayEnd()) choosable.also = sequence.ends;
-  const int32_t token = sequence.sampler.Sample(logits, Forbidden(sequence), &choosable);
+  const int32_t token = sequence.sampler.Sample(logits, Forbidden(row), &choosable);
   // Nothing else can follow, by the grammar or by what the request allows.
   return token < 0 && matcher.MayEnd() ? tokenizer_->end_token() : token;
+}
+
+void Engine::ChooseFrom(std::span<const float> logits, int64_t first) {
+  if (rows_[first].draft >= 0) return;  // chosen after the row before it
+  Choose(logits, rows_[first]);
+  for (int64_t i = first + 1; i < std::ssize(rows_); ++i) {
+    const LogitRow& before = rows_[i - 1];
+    if (rows_[i].draft < 0 || rows_[i].draft != before.token || before.complete) return;
+    Choose(logits, rows_[i]);
+  }
 }
 
 void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
@@ -225,7 +251,7 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
   const Request& request = *sequence.request;
   if (row.likely) {
     const LikelyTokens& likely = model_->likely()[row.index];
-    const auto token = sequence.sampler.Sample(likely, Forbidden(sequence));
+    const auto token = sequence.sampler.Sample(likely, Forbidden(row));
     row.needs_rest = !token;
     row.token = token.value_or(-1);
     if (request.logprobs && row.token >= 0) {
@@ -240,10 +266,17 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
     if (row.position < sequence.prompt_scored) return;  // recomputed after a preemption
     row.logprobs = Logprobs(logits, request.prompt[next], *request.prompt_logprobs);
   } else if (request.max_new_tokens > 0) {
-    row.token = sequence.matcher ? ChooseByGrammar(logits, sequence)
-                                 : sequence.sampler.Sample(logits, Forbidden(sequence));
+    row.token = sequence.matcher ? ChooseByGrammar(logits, row)
+                                 : sequence.sampler.Sample(logits, Forbidden(row));
     if (request.logprobs && row.token >= 0) {
       row.logprobs = Logprobs(logits, row.token, *request.logprobs);
+    }
+    if (!sequence.matcher || row.token < 0) return;
+    if (Contains(sequence.ends, row.token) || Contains(tokenizer_->end_tokens(), row.token)) {
+      row.complete = true;
+    } else {
+      sequence.matcher->Advance(tokenizer_->Decode(row.token));
+      row.complete = sequence.matcher->complete();
     }
   }
 }
@@ -263,8 +296,7 @@ void Engine::ChooseRest() {
     LogitRow& row = *rest_[i];
     Sequence& sequence = *row.sequence;
     const std::span<const float> whole = logits.subspan(i * vocab, vocab);
-    row.token =
-        sequence.sampler.SampleRest(whole, model_->likely()[row.index], Forbidden(sequence));
+    row.token = sequence.sampler.SampleRest(whole, model_->likely()[row.index], Forbidden(row));
     const std::optional<int32_t>& logprobs = sequence.request->logprobs;
     if (logprobs && row.token >= 0) row.logprobs = Logprobs(whole, row.token, *logprobs);
   });
@@ -272,7 +304,9 @@ void Engine::ChooseRest() {
 
 void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {
   Sequence& sequence = *chunk.sequence;
-  scheduler_.Advance(chunk);
+  Chunk own = chunk;  // without its draft
+  own.count -= std::exchange(own.drafted, 0);
+  scheduler_.Advance(own);
   if (!ReportPromptLogprobs(sequence, rows)) {
     Fail(sequence, "the model gave no finite log-probability");
     return;
@@ -282,7 +316,7 @@ void Engine::Commit(const Chunk& chunk, std::span<LogitRow> rows) {
     sequence.first_token = sequence.last_token = clock_();
     Finish(sequence, FinishReason::kLength);
   } else {
-    Generate(sequence, rows.back());
+    Deliver(sequence, rows.last(1 + chunk.drafted));
   }
 }
 
@@ -308,7 +342,7 @@ std::string Engine::TextOf(Sequence& sequence, int32_t token, bool show_special)
                       : sequence.stops.PushHidden(special);
 }
 
-void Engine::Generate(Sequence& sequence, LogitRow& row) {
+bool Engine::Generate(Sequence& sequence, LogitRow& row) {
   const Request& request = *sequence.request;
   const int32_t token = row.token;
   if (token < 0) {
@@ -316,7 +350,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
                        ? "no token that can be chosen continues a text of the grammar, "
                          "or the text so far has too many readings"
                        : "the model gave no finite logit to choose from");
-    return;
+    return false;
   }
   const auto now = clock_();
   if (sequence.first_token) {
@@ -335,16 +369,9 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   delta.choice = sequence.choice;
   delta.token = token;
   delta.logprobs = std::move(row.logprobs);
-  const auto is_in = [token](std::span<const int32_t> tokens) {
-    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
-  };
-  const bool ended = is_in(sequence.ends);
-  const bool is_end_token = is_in(tokenizer_->end_tokens());
-  if (sequence.matcher && !ended && !is_end_token) {
-    sequence.matcher->Advance(tokenizer_->Decode(token));
-  }
-  const bool complete =
-      sequence.matcher && !ended && (is_end_token || sequence.matcher->complete());
+  const bool ended = Contains(sequence.ends, token);
+  const bool is_end_token = Contains(tokenizer_->end_tokens(), token);
+  const bool complete = row.complete && !ended;
   sequence.stops.SetActive(sequence.generated() > request.min_new_tokens);
   // An end token is no text, even if a tokenizer needs it for texts, too.
   if (request.ignore_eos || !is_end_token) {
@@ -361,6 +388,7 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const bool stopped = ended || complete || matched.has_value();
   sequence.sink->OnDelta(std::move(delta));
   if (stopped || full) Finish(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
+  return !stopped && !full;
 }
 
 void Engine::Fail(Sequence& sequence, const std::string& error) {
@@ -373,6 +401,7 @@ void Engine::Fail(Sequence& sequence, const std::string& error) {
 }
 
 void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& error) {
+  if (!sequence.speculation.draft.tokens.empty()) scheduler_.ReleaseDraftedBlocks(sequence);
   Completion completion;
   completion.choice = sequence.choice;
   completion.reason = reason;
@@ -383,6 +412,8 @@ void Engine::Finish(Sequence& sequence, FinishReason reason, const std::string& 
   usage.prompt_tokens = sequence.prompt_length();
   usage.cached_prompt_tokens = sequence.cached_prompt_tokens;
   usage.generated_tokens = sequence.generated();
+  usage.drafted_tokens = sequence.speculation.drafted;
+  usage.accepted_tokens = sequence.speculation.accepted;
   const auto now = clock_();
   const auto scheduled = sequence.first_scheduled.value_or(now);
   usage.queue_time = scheduled - sequence.request->arrived;

@@ -17,10 +17,12 @@
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/block_map.h"
+#include "engine/serving/drafter.h"
 #include "engine/serving/engine_metrics.h"
 #include "engine/serving/prefill_throttle.h"
 #include "engine/serving/request.h"
 #include "engine/serving/scheduler.h"
+#include "engine/serving/speculation.h"
 #include "engine/serving/stats.h"
 #include "engine/text/tokenizer.h"
 
@@ -35,6 +37,10 @@ struct EngineOptions {
   bool prefix_cache = true;
   double max_slowdown =
       PrefillThrottle::kDefaultMaxSlowdown;  // of decoding by prefill; see PrefillThrottle
+  // Only on a model that verifies drafts (BackendInfo).
+  Speculation speculation = Speculation::kOff;
+  // Makes the drafter of a sequence; null: an NgramDrafter.
+  std::function<std::unique_ptr<Drafter>(const Sequence&)> make_drafter = nullptr;
 };
 
 // Not thread-safe: one thread (EngineLoop's, in a server) calls every method, except those that
@@ -94,23 +100,31 @@ class Engine {
     int64_t index = 0;                      // into the step's likely_rows or logit_rows
     int32_t token = -1;                     // the next token; -1 if none can be chosen
     std::optional<TokenLogprobs> logprobs;  // of the next token, if requested
+    int32_t draft = -1;                     // the row's token, if it is a drafted one
+    bool complete = false;                  // the next token ends the text of the grammar
   };
 
   // Rejects requests that have waited longer than the queue timeout.
   void RefuseLate();
   // Called when the first step that computes the sequence is planned.
   void Begin(Sequence& sequence, EngineClock::time_point now);
+  // Adds rows of drafts to the planned step, if it only decodes. Returns their number.
+  int64_t PlanDrafts(const std::vector<Chunk>& chunks);
+  // Drafts tokens that may follow the sequence.
+  void Propose(Sequence& sequence) const;
   // Computes the chunks. Returns their logits [rows, vocab], valid until the model's next step.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // True if the sequence's next token is chosen from the model's likely tokens.
   bool UsesLikely(const Sequence& sequence) const;
-  // The tokens that may not be chosen next.
-  static std::span<const int32_t> Forbidden(const Sequence& sequence);
+  // The tokens that may not be chosen after the row.
+  static std::span<const int32_t> Forbidden(const LogitRow& row);
+  // Fills in rows_[first], and the rows of drafted tokens after it while these are accepted.
+  void ChooseFrom(std::span<const float> logits, int64_t first);
   // Fills in the row. `logits`: the step's. Several threads work on rows concurrently: of the
-  // sequence, it changes only the sampler.
+  // sequence, it changes only the sampler and the matcher.
   void Choose(std::span<const float> logits, LogitRow& row) const;
   // The next token of a sequence with a grammar; -1 if none can be chosen.
-  int32_t ChooseByGrammar(std::span<const float> logits, Sequence& sequence) const;
+  int32_t ChooseByGrammar(std::span<const float> logits, const LogitRow& row) const;
   // Fills in the rows for which the likely tokens do not suffice.
   void ChooseRest();
   // Delivers the results of a computed chunk. `rows`: the chunk's.
@@ -119,8 +133,11 @@ class Engine {
   bool ReportPromptLogprobs(Sequence& sequence, std::span<LogitRow> rows);
   // The text that a generated token releases. `show_special`: a special token has its text.
   std::string TextOf(Sequence& sequence, int32_t token, bool show_special) const;
-  // Delivers the chosen token, and finishes the sequence if it ends there.
-  void Generate(Sequence& sequence, LogitRow& row);
+  // Delivers the token chosen after the sequence's last one, then those chosen after its accepted
+  // drafted tokens.
+  void Deliver(Sequence& sequence, std::span<LogitRow> rows);
+  // Delivers the chosen token. False if the sequence ends there, and is gone.
+  bool Generate(Sequence& sequence, LogitRow& row);
   // Ends the sequence with kFailed, and the choices held back for its prompt.
   void Fail(Sequence& sequence, const std::string& error);
   void Finish(Sequence& sequence, FinishReason reason, const std::string& error = "");
@@ -137,6 +154,8 @@ class Engine {
   const std::shared_ptr<kernels::KernelContext> context_;
   const EngineClock::time_point made_;
   PrefillThrottle throttle_;
+  SpeculationPolicy speculation_;
+  const std::function<std::unique_ptr<Drafter>(const Sequence&)> make_drafter_;
   RequestCounts counts_;  // except those that Stats takes from the metrics
   EngineMetrics metrics_;
   bool accepting_ = true;
@@ -145,10 +164,11 @@ class Engine {
   KvCacheStats published_ TRIPTYCH_GUARDED_BY(published_mutex_);
   // Buffers of one step, kept so that further steps of a size allocate nothing.
   StepInput step_;
-  std::vector<LogitRow> rows_;       // of the step's logit_rows and likely_rows
-  std::vector<int64_t> chunk_rows_;  // number of rows_ of each chunk
-  std::vector<LogitRow*> rest_;      // rows for ChooseRest
-  std::vector<int64_t> rest_rows_;   // their indices
+  std::vector<LogitRow> rows_;                  // of the step's logit_rows and likely_rows
+  std::vector<int64_t> chunk_rows_;             // number of rows_ of each chunk
+  std::vector<LogitRow*> rest_;                 // rows for ChooseRest
+  std::vector<int64_t> rest_rows_;              // their indices
+  std::vector<SequenceSpeculation*> drafting_;  // of the step's chunks
 };
 
 }  // namespace triptych::serving

@@ -82,6 +82,11 @@ struct EngineMetrics {
   // Prompt tokens looked up in the prefix cache when first scheduled, and those of them that hit.
   Counter<int64_t> prefix_queries;
   Counter<int64_t> prefix_hits;
+  // Drafted tokens that steps verified, and those of them that were accepted.
+  Counter<int64_t> drafted_tokens;
+  Counter<int64_t> accepted_tokens;
+  // Tokens generated in a step after its sequence's first: each saved that sequence a step.
+  Counter<int64_t> saved_steps;
 };
 
 }  // namespace triptych::serving

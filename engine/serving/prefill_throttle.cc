@@ -5,15 +5,6 @@
 
 namespace triptych::serving {
 
-void PrefillThrottle::MovingMedian::Add(Duration newest) {
-  last_[count_++ % last_.size()] = newest;
-  std::array<Duration, 9> order = last_;
-  const auto end = order.begin() + std::min(count_, order.size());
-  const auto middle = order.begin() + (end - order.begin()) / 2;
-  std::nth_element(order.begin(), middle, end);
-  value_ = *middle;
-}
-
 PrefillThrottle::Duration PrefillThrottle::Longest() const {
   return std::max(max_slowdown_ * decode_.value(), kUnfelt);
 }

@@ -2,11 +2,11 @@
 #ifndef TRIPTYCH_ENGINE_SERVING_PREFILL_THROTTLE_H_
 #define TRIPTYCH_ENGINE_SERVING_PREFILL_THROTTLE_H_
 
-#include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
+
+#include "engine/serving/moving_median.h"
 
 namespace triptych::serving {
 
@@ -48,19 +48,6 @@ class PrefillThrottle {
  private:
   // Time limit of a mixed step.
   Duration Longest() const;
-
-  // Median of the last 9 values, so that a step delayed by other work of the machine has no effect;
-  // zero before the first.
-  class MovingMedian {
-   public:
-    void Add(Duration newest);
-    Duration value() const { return value_; }
-
-   private:
-    std::array<Duration, 9> last_{};
-    size_t count_ = 0;
-    Duration value_{0};
-  };
 
   double max_slowdown_;
   MovingMedian decode_;

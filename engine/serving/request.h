@@ -12,6 +12,7 @@
 #include "engine/grammar/token_grammar.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/sampler.h"
+#include "engine/serving/speculation.h"
 
 namespace triptych::serving {
 
@@ -51,6 +52,10 @@ struct Request {
   std::optional<int32_t> logprobs;  // report the chosen token's and those of this many top tokens
   // Report those of prompt[1:], each with this many top tokens. The whole prompt is then computed.
   std::optional<int32_t> prompt_logprobs;
+  // Tokens that the output is expected to resemble; the engine drafts from them. Change its speed
+  // only.
+  std::vector<int32_t> prediction;
+  int32_t most_drafted = kMostDrafted;  // tokens in a step; 0: no speculation
   // Use registered blocks of other requests, and register blocks for them. Does not change the
   // output.
   bool share_prefix = true;
@@ -86,6 +91,8 @@ struct RequestUsage {
   int64_t prompt_tokens = 0;
   int64_t cached_prompt_tokens = 0;  // of these, prefix hits
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;               // verified by a step
+  int64_t accepted_tokens = 0;              // of these, equal to the generated ones
   std::chrono::nanoseconds queue_time{};    // arrival to first scheduled
   std::chrono::nanoseconds prefill_time{};  // first scheduled to first token (or end of scoring)
   std::optional<std::chrono::nanoseconds> first_token_time;  // arrival to it, if there is one

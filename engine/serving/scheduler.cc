@@ -214,6 +214,29 @@ bool Scheduler::PlanPrompts(int64_t rows) {
   return all;
 }
 
+int64_t Scheduler::free_rows() const {
+  int64_t rows = limits_.max_batch_tokens;
+  for (const Chunk& chunk : chunks_) rows -= chunk.count;
+  return rows;
+}
+
+void Scheduler::AddDraftedRows(std::span<const int64_t> counts) {
+  int64_t left = free_rows();
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    Chunk& chunk = chunks_[i];
+    BlockTable& blocks = chunk.sequence->blocks;
+    const int64_t more = std::max<int64_t>(available(), 0) / groups_.count();
+    const int64_t room = (blocks.length() + more) * block_positions_ - chunk.start - chunk.count;
+    const int64_t rows = std::min({counts[i], left, room});
+    if (rows <= 0) continue;
+    [[maybe_unused]] const bool grown = blocks.Grow(chunk.start + chunk.count + rows);
+    assert(grown);
+    chunk.count += rows;
+    chunk.drafted += rows;
+    left -= rows;
+  }
+}
+
 void Scheduler::Advance(const Chunk& chunk) {
   Sequence& sequence = *chunk.sequence;
   MoveOn(sequence, chunk.count);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,12 +37,14 @@ struct SchedulerLimits {
 };
 
 // Rows tokens[start, start + count) of a sequence, computed in one step. `samples`: they include
-// the sequence's last token, so that the next one can be chosen.
+// the sequence's last token, so that the next one can be chosen. `drafted`: the last of them are
+// rows of its draft, after its tokens.
 struct Chunk {
   Sequence* sequence;
   int64_t start;
   int64_t count;
   bool samples;
+  int64_t drafted = 0;
 };
 
 // Continuous batching. Every decoding sequence has a row in every step. Prompts get the remaining
@@ -90,7 +93,18 @@ class Scheduler {
   // `prompt_rows` prefill rows, or one if no sequence decodes in it. The caller computes the chunks
   // and calls Advance for each whose sequence it does not remove. Valid until the next call.
   const std::vector<Chunk>& Schedule(TurnQueue::Time now, int64_t prompt_rows);
-  // Marks the chunk's rows as written. The caller appends sampled tokens to `tokens`.
+  // True if a sequence of the last plan is in prefill, with or without rows in the step.
+  bool prefilling() const { return !prefills_.empty(); }
+  // Rows that the last plan leaves unused.
+  int64_t free_rows() const;
+  // Adds up to counts[i] rows to chunk i of the last plan for tokens of its draft, while rows of
+  // the step and unreserved blocks are left: no sequence is preempted for a draft. REQUIRES: no
+  // sequence is in prefill, and the rows of the whole draft would fit the context and the request.
+  void AddDraftedRows(std::span<const int64_t> counts);
+  // Releases the blocks beyond the computed positions, which only a draft allocates.
+  void ReleaseDraftedBlocks(Sequence& sequence) { sequence.blocks.Shrink(sequence.computed); }
+  // Marks the chunk's rows as written; none of them is drafted. The caller appends sampled tokens
+  // to `tokens`. An accepted row is a chunk of its own, after its token is appended.
   void Advance(const Chunk& chunk);
 
   // The live sequences of a request, by choice; empty if the id is unknown.

@@ -14,6 +14,7 @@
 #include "engine/kv_cache/block_table.h"
 #include "engine/kv_cache/prefix_cache.h"
 #include "engine/serving/request.h"
+#include "engine/serving/speculation.h"
 #include "engine/serving/stats.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
@@ -80,6 +81,7 @@ struct Sequence {
   TokenStream stream;
   Utf8Stream utf8;
   StopStrings stops;
+  SequenceSpeculation speculation;
   std::vector<int32_t> ends;  // the tokens that end it
   int64_t prompt_scored = 0;  // tokens of prompt[1:] whose logprobs were reported
   std::optional<EngineClock::time_point> first_scheduled;

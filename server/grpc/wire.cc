@@ -77,6 +77,8 @@ v1::Usage ToProto(const serving::RequestUsage& usage) {
   message.set_preemptions(static_cast<int32_t>(usage.preemptions));
   *message.mutable_kv_cache() = ToProto(usage.kv_cache);
   message.set_cached_prompt_tokens(static_cast<int32_t>(usage.cached_prompt_tokens));
+  message.set_draft_tokens(static_cast<int32_t>(usage.drafted_tokens));
+  message.set_accepted_draft_tokens(static_cast<int32_t>(usage.accepted_tokens));
   return message;
 }
 
@@ -293,6 +295,8 @@ GenerateParams FromProto(const v1::GenerateRequest& message) {
   params.priority = message.priority();
   params.bypass_prefix_cache = message.bypass_prefix_cache();
   params.form = ReadForm(message);
+  params.prediction = message.prediction();
+  if (message.has_max_draft_tokens()) params.max_draft_tokens = message.max_draft_tokens();
   return params;
 }
 

@@ -72,6 +72,7 @@ Result<ChatRequest> ParseChat(const JsonBody& body) {
   request.options = ReadOptions(fields);
   ReadCommon(fields, body.text, completion);
   completion.params.logprobs = ReadLogprobs(fields);
+  ReadPrediction(fields, completion);
   // OpenAI's name of the level of thoughts, or else OpenRouter's.
   completion.thinking = ReadEffort(fields, "reasoning_effort", "");
   Thinking reasoning = ReadReasoning(fields);

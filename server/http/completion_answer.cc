@@ -33,6 +33,9 @@ JsonOutput UsageJson(const serving::RequestUsage& usage) {
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_prompt_tokens}}},
+          {"completion_tokens_details",
+           {{"accepted_prediction_tokens", usage.accepted_tokens},
+            {"rejected_prediction_tokens", usage.drafted_tokens - usage.accepted_tokens}}},
           {"kv_cache", KvCacheUsageJson(usage.kv_cache)}};
 }
 

@@ -125,6 +125,36 @@ void CompletionRequest::DropViews() {
   params.sampling.allowed_token_ids = {};
 }
 
+void ReadPrediction(Fields& fields, CompletionRequest& request) {
+  const Json* const prediction = fields.Any("prediction");
+  if (prediction == nullptr) return;
+  if (!prediction->is_object()) return fields.Refuse("prediction", *prediction, "an object");
+  Fields entries(*prediction, "prediction.");
+  const auto type = entries.String("type");
+  if (type && *type != "content") {
+    entries.Refuse("type", *entries.Any("type"), "\"content\"");
+  }
+  std::string& text = request.params.prediction;
+  if (const Json* const content = entries.Need("content", "a string or an array of text parts")) {
+    if (content->is_string()) {
+      text = content->get<std::string>();
+    } else if (!content->is_array()) {
+      entries.Refuse("content", *content, "a string or an array of text parts");
+    } else {
+      for (size_t i = 0; i < content->size(); ++i) {
+        const Json& part = (*content)[i];
+        const auto found = part.is_object() ? part.find("text") : part.end();
+        if (found == part.end() || !found->is_string()) {
+          entries.Refuse("content[" + std::to_string(i) + "]", part, "a part with a text");
+          break;
+        }
+        text += found->get<std::string>();
+      }
+    }
+  }
+  if (const auto error = entries.Finish()) fields.Fail(*error);
+}
+
 void ReadStop(Fields& fields, const std::string& name, CompletionRequest& request) {
   std::vector<std::string>& stops = request.params.stop;
   request.stop_field = name;
@@ -165,6 +195,8 @@ void ReadGeneration(Fields& fields, CompletionRequest& request) {
       request.token_ids.emplace_back(fields.TokenIds("allowed_token_ids"));
   ReadEnds(fields, request);
   params.bypass_prefix_cache = !fields.Bool("cache_prompt").value_or(true);
+  params.max_draft_tokens = fields.Int32("speculative.n_max");
+  fields.Ignore({"speculative.n_min", "speculative.p_min"});
   ReadNeutral(fields);
 }
 
@@ -209,6 +241,10 @@ Error InCompletionTerms(Error error, const CompletionRequest& request) {
     field = "min_tokens";
   } else if (field == "parse_special_tokens") {
     field = "parse_special";
+  } else if (field == "max_draft_tokens") {
+    field = "speculative.n_max";
+  } else if (field == "prediction") {
+    field = "prediction.content";
   } else if (field == "max_new_tokens") {
     field = request.length_field;
   } else if (field == "logprobs" || field == "prompt_logprobs") {

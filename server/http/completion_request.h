@@ -59,6 +59,9 @@ struct TextDefaults {
 // parse_special (llama.cpp's name).
 TextOptions ReadTextOptions(Fields& fields, bool adds, const TextDefaults& defaults);
 
+// Reads OpenAI's prediction: a text that the output is expected to resemble.
+void ReadPrediction(Fields& fields, CompletionRequest& request);
+
 // Reads stop strings: one, or a list of which at most one entry more than the limit is kept.
 void ReadStop(Fields& fields, const std::string& name, CompletionRequest& request);
 

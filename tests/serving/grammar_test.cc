@@ -10,12 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/grammar/expressions.h"
-#include "engine/grammar/regex.h"
 #include "engine/grammar/token_grammar.h"
 #include "engine/serving/engine.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/regex_grammar.h"
 #include "tests/support/tokenizer.h"
 
 namespace triptych::serving::grammar_test {
@@ -24,19 +23,6 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::shared_ptr<const grammar::TokenGrammar> Regex(std::string_view text) {
-  const std::shared_ptr<const Tokenizer> tokenizer = TestTokenizer();
-  std::vector<std::string> texts(tokenizer->vocab_size());
-  for (int32_t token = 0; token < tokenizer->vocab_size(); ++token) {
-    texts[token] = tokenizer->Decode(token);
-  }
-  grammar::Expressions expressions;
-  const grammar::Expression start = grammar::ParseRegex(expressions, text);
-  return std::make_shared<grammar::TokenGrammar>(
-      std::make_shared<grammar::Grammar>(grammar::Compile(expressions, start)),
-      std::make_shared<grammar::Vocabulary>(texts));
-}
-
 // A sampled request whose output matches `regex`.
 Request Matching(const std::string& id, std::string_view regex) {
   Request request;
@@ -44,7 +30,7 @@ Request Matching(const std::string& id, std::string_view regex) {
   for (const char c : "prompt of " + id) request.prompt.push_back(static_cast<unsigned char>(c));
   request.max_new_tokens = 100;
   request.seed = 7;
-  request.grammar = Regex(regex);
+  request.grammar = RegexGrammar(regex);
   return request;
 }
 
@@ -144,12 +130,12 @@ TEST(EngineGrammar, EndsOnlyWhereItMay) {
   request.stop_tokens = {'b'};
   // The end token comes where it may, a stop token of the grammar's text only where it may end.
   EXPECT_EQ(Output(request)->text, "aaaaaaaaaa");
-  request.grammar = Regex("b[ab]{0,10}");
+  request.grammar = RegexGrammar("b[ab]{0,10}");
   request.stop_tokens = {};
   EXPECT_EQ(Output(request)->text, "b");
   request.min_new_tokens = 4;
   EXPECT_EQ(Output(request)->text, "bbbb");
-  request.grammar = Regex("bb");
+  request.grammar = RegexGrammar("bb");
   const auto sink = Output(request);
   EXPECT_EQ(sink->text, "bb") << "the grammar ends before min_new_tokens";
   EXPECT_EQ(sink->completion->reason, FinishReason::kStop);

@@ -60,6 +60,9 @@ void EngineChecks::CheckTables(const Report& report) {
       report("every computed row lies in an allocated block", NameOf(*sequence));
       continue;
     }
+    if (sequence->blocks.length() > CeilDiv(sequence->computed, size)) {
+      report("blocks of rejected drafts are given back", NameOf(*sequence));
+    }
     for (int64_t i = 0; i < std::ssize(blocks); ++i) {
       const int64_t first = i / groups.count() * size;  // position
       const bool windowed = i % groups.count() >= groups.full;
@@ -252,7 +255,10 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
     const serving::Sequence& sequence = **found;
     seen.push_back(&sequence);
     const int64_t end = part.start + part.count;
-    if (part.start != sequence.computed || part.count < 1 || end > sequence.length() ||
+    const std::vector<int32_t>& draft = sequence.speculation.draft.tokens;
+    const bool decodes = part.start + 1 == sequence.length();
+    if (part.start != sequence.computed || part.count < 1 ||
+        end > sequence.length() + (decodes ? std::ssize(draft) : 0) ||
         part.prompt != sequence.prompt_length()) {
       report("a step computes the next positions", NameOf(sequence));
       return;
@@ -263,7 +269,8 @@ void EngineChecks::CheckStep(const StepInput& step, int64_t max_batch_tokens, in
       return;
     }
     for (int64_t p = part.start; p < end; ++p, ++id) {
-      if (step.ids[id] != sequence.tokens[p]) {
+      if (step.ids[id] !=
+          (p < sequence.length() ? sequence.tokens[p] : draft[p - sequence.length()])) {
         report("a step computes the next positions", NameOf(sequence));
       }
       for (int64_t group = 0; group < groups; ++group) {

@@ -173,6 +173,8 @@ void Add(const Effort& more, Effort& sum) {
   sum.steps += more.steps;
   sum.requests += more.requests;
   sum.tokens += more.tokens;
+  sum.drafted += more.drafted;
+  sum.accepted += more.accepted;
   sum.preemptions += more.preemptions;
   sum.evictions += more.evictions;
   sum.cached_prompt_tokens += more.cached_prompt_tokens;
@@ -248,7 +250,8 @@ class Jobs {
     std::printf(
         "%llu seeds from %llu in %.0f s (%.0f s of computing): %lld requests, %lld turns, %lld "
         "steps, "
-        "%lld tokens, %lld found in the cache, %lld evictions, %lld preemptions, "
+        "%lld tokens, %lld drafted and %lld of these accepted, %lld found in the cache, %lld "
+        "evictions, %lld preemptions, "
         "%lld cancelled, %lld failed, %lld refused\n",
         static_cast<unsigned long long>(options_.seeds),
         static_cast<unsigned long long>(options_.first), seconds,
@@ -256,6 +259,7 @@ class Jobs {
             1e-6 * static_cast<double>(used.ru_utime.tv_usec),
         static_cast<long long>(effort_.requests), static_cast<long long>(effort_.turns),
         static_cast<long long>(effort_.steps), static_cast<long long>(effort_.tokens),
+        static_cast<long long>(effort_.drafted), static_cast<long long>(effort_.accepted),
         static_cast<long long>(effort_.cached_prompt_tokens),
         static_cast<long long>(effort_.evictions), static_cast<long long>(effort_.preemptions),
         static_cast<long long>(effort_.cancelled), static_cast<long long>(effort_.failed),

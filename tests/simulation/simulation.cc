@@ -16,6 +16,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/simulation/checks.h"
 #include "tests/simulation/cold_run.h"
+#include "tests/support/scripted_drafter.h"
 
 namespace triptych::simulation {
 namespace {
@@ -242,17 +243,22 @@ class World {
     return failure;
   }
 
-  // The step's last logits are not finite: only their sequence fails, and only if it uses them.
-  void FailOnlyLast(int engine, const StepInput& step) {
+  // The step's last logits before those of drafted tokens are not finite: only their sequence
+  // fails, and only if it uses them. Returns their number among the logits; -1 if there are none.
+  int64_t FailOnlyLast(int engine, const StepInput& step) {
     Slot& slot = slots_[engine];
     slot.to_fail.clear();
     slot.error = "no finite";
-    if (step.logit_rows.empty()) return;
+    if (step.logit_rows.empty()) return -1;
+    const serving::Sequence& last = *Find(slot, step.sequences.back());
+    const int64_t drafted = std::ssize(last.speculation.draft.tokens);
+    const int64_t failed_row = std::ssize(step.logit_rows) - 1 - drafted;
+    const int64_t failed_token = step.logit_rows[failed_row];
     int64_t token = 0;
     for (const auto& part : step.sequences) {
-      const int64_t position = part.start + step.logit_rows.back() - token;
+      const int64_t position = part.start + failed_token - token;
       token += part.count;
-      if (step.logit_rows.back() >= token) continue;
+      if (failed_token >= token) continue;
       const serving::Sequence& sequence = *Find(slot, part);
       if (position + 1 < sequence.length()) {
         if (position >= sequence.prompt_scored) ToFail(slot, sequence);
@@ -260,8 +266,9 @@ class World {
         // The prompt is computed: no other choice waits for it.
         slot.to_fail.emplace(sequence.request->id, sequence.choice);
       }
-      return;
+      break;
     }
+    return failed_row;
   }
 
   const Slot& slot(int engine) const { return slots_[engine]; }
@@ -302,7 +309,21 @@ class World {
     slot.stopping = false;
     auto model = std::make_unique<SimulatedModel>(*this, engine, shape.model);
     slot.model = model.get();
-    slot.engine.emplace(std::move(model), tokenizer_, shape.options, [this] { return now_; });
+    serving::EngineOptions options = shape.options;
+    options.make_drafter = [wrong = shape.wrong_drafts](const serving::Sequence& sequence) {
+      return std::make_unique<ScriptedDrafter>(
+          [&asked = static_cast<const Asked&>(*sequence.sink),
+           choice = sequence.choice](std::span<const int32_t>) {
+            ColdRun run = *asked.choices[choice].run;
+            std::vector<int32_t> tokens;
+            while (!run.ended() && tokens.size() < serving::kMostDrafted) {
+              tokens.push_back(run.Next().token);
+            }
+            return tokens;
+          },
+          wrong);
+    };
+    slot.engine.emplace(std::move(model), tokenizer_, options, [this] { return now_; });
     slot.checks.emplace(*slot.engine, slot.model->fake());
   }
 
@@ -608,6 +629,8 @@ class World {
     effort_.failed += stats.requests.failed;
     effort_.refused += stats.requests.refused;
     effort_.tokens += stats.requests.generated_tokens;
+    effort_.drafted += slot.engine->metrics().drafted_tokens.value();
+    effort_.accepted += slot.engine->metrics().accepted_tokens.value();
   }
 
   const Workload& workload_;
@@ -793,9 +816,11 @@ std::span<const float> SimulatedModel::Step(const StepInput& step) {
   }
   const std::span<const float> logits = model_.Step(step);
   logits_.assign(logits.begin(), logits.end());
-  const int64_t last = logits.empty() ? 0 : info().vocab_size;
-  std::fill_n(logits_.end() - last, last, std::numeric_limits<float>::quiet_NaN());
-  world_.FailOnlyLast(engine_, step);
+  const int64_t row = world_.FailOnlyLast(engine_, step);
+  if (row >= 0) {
+    std::fill_n(logits_.begin() + row * info().vocab_size, info().vocab_size,
+                std::numeric_limits<float>::quiet_NaN());
+  }
   return logits_;
 }
 

@@ -23,6 +23,7 @@ struct Effort {
   int64_t steps = 0;
   int64_t requests = 0;
   int64_t tokens = 0;
+  int64_t drafted = 0, accepted = 0;  // tokens
   int64_t preemptions = 0;
   int64_t evictions = 0;
   int64_t cached_prompt_tokens = 0;

@@ -71,6 +71,10 @@ class Maker {
     options.max_slowdown =
         random_.Among<double>({serving::PrefillThrottle::kDefaultMaxSlowdown, 1.01, 10,
                                std::numeric_limits<double>::infinity()});
+    options.speculation = random_.Among<serving::Speculation>({serving::Speculation::kOff,
+                                                               serving::Speculation::kWherePays,
+                                                               serving::Speculation::kAlways});
+    shape.wrong_drafts = static_cast<int>(random_.Among<int64_t>({0, 1, 3, 10}));
     return shape;
   }
 
@@ -137,6 +141,7 @@ class Maker {
       request.prompt_logprobs = static_cast<int32_t>(random_.Between(0, 2));
     }
     request.share_prefix = !random_.OneIn(8);
+    if (random_.OneIn(8)) request.most_drafted = static_cast<int32_t>(random_.Between(0, 3));
     asked_.push_back(workload_.events.size());
     workload_.events.push_back(event);
     if (random_.OneIn(3)) Cancel(event);
@@ -253,6 +258,7 @@ void Describe(const serving::Request& request, std::ostream& out) {
   if (request.logprobs) out << ", logprobs " << *request.logprobs;
   if (request.prompt_logprobs) out << ", prompt logprobs " << *request.prompt_logprobs;
   if (!request.share_prefix) out << ", bypass prefix cache";
+  if (request.most_drafted < serving::kMostDrafted) out << ", drafts " << request.most_drafted;
 }
 
 }  // namespace
@@ -286,6 +292,11 @@ std::string Describe(const EngineShape& shape) {
       << options.max_waiting << ", waiting tokens " << options.max_waiting_tokens
       << ", queue timeout " << options.queue_timeout.count() << " ms, slowdown "
       << options.max_slowdown;
+  if (options.speculation != serving::Speculation::kOff) {
+    out << ", drafts "
+        << (options.speculation == serving::Speculation::kAlways ? "always" : "where it pays")
+        << " with " << shape.wrong_drafts << " of ten tokens wrong";
+  }
   return out.str();
 }
 

@@ -34,7 +34,8 @@ class Random {
 
 struct EngineShape {
   FakeModel::Shape model;
-  serving::EngineOptions options;
+  serving::EngineOptions options;  // the simulation makes the drafters
+  int wrong_drafts = 0;            // of ten drafted tokens
 };
 
 struct Event {

@@ -44,7 +44,8 @@ class FakeModel final : public ModelBackend {
              .cache_bytes = 0,
              .expand_from = shape.expand_from,
              .likely_tokens = shape.likely_tokens,
-             .least_prefill_rows = shape.least_prefill_rows};
+             .least_prefill_rows = shape.least_prefill_rows,
+             .verifies_drafts = shape.likely_tokens == 0};
     info_.cache_bytes = info_.blocks * info_.geometry.BlockBytes();
     cache_.assign(info_.blocks * shape.block_positions, -1);
     groups_ = info_.geometry.Groups();

@@ -31,6 +31,7 @@ CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendO
       cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
              options.cache_format) {
   info_.cache_bytes = cache_.bytes();
+  info_.verifies_drafts = true;
   for (const CpuWeights::Layer& layer : weights_.layers) {
     expanded_widths_.push_back(layer.attention->expanded_width());
   }

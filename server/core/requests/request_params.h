@@ -82,6 +82,8 @@ struct GenerateParams {
   std::optional<int32_t> prompt_logprobs;
   int32_t priority = 0;  // as triptych.v1.Priority numbers them: normal, high, normal, low
   bool bypass_prefix_cache = false;
+  std::string prediction = {};              // text that the output is expected to resemble
+  std::optional<int32_t> max_draft_tokens;  // in a step; the server's if absent
 };
 
 struct ScoreParams {

@@ -50,7 +50,8 @@ void RequestService::InTurn(const std::string& client, int64_t text_bytes, int64
 void RequestService::Generate(GenerateParams params, const Caller& caller, const Turn& turn,
                               Done<std::shared_ptr<Call>> done) {
   int64_t text_bytes = TextBytes(params.prompt);
-  int64_t copied_bytes = std::ssize(params.model);
+  text_bytes += std::ssize(params.prediction);
+  int64_t copied_bytes = std::ssize(params.model) + std::ssize(params.prediction);
   for (const std::string& stop : params.stop) copied_bytes += std::ssize(stop);
   if (params.form) {
     // A short grammar can take long to compile, as can the model's first one.

@@ -233,6 +233,28 @@ std::optional<Error> TakeCounts(const GenerateParams& params, const ModelInfo& m
   return std::nullopt;
 }
 
+// Sets what speeds the output up without changing it.
+std::optional<Error> TakeDrafts(const GenerateParams& params, const ModelInfo& model,
+                                serving::Request& request) {
+  if (params.max_draft_tokens) {
+    if (auto error =
+            CheckRange("max_draft_tokens", *params.max_draft_tokens, limits::kDraftTokens)) {
+      return error;
+    }
+    request.most_drafted = std::min(*params.max_draft_tokens, serving::kMostDrafted);
+  }
+  if (params.prediction.size() > limits::kMaxPredictionBytes) {
+    return InvalidArgument(
+        "prediction", fmt::format("is {} bytes long; allowed: at most {}", params.prediction.size(),
+                                  limits::kMaxPredictionBytes));
+  }
+  if (params.prediction.empty() || request.most_drafted == 0) return std::nullopt;
+  auto tokens = EncodeText(params.prediction, {}, std::nullopt, "prediction", *model.tokenizer);
+  if (!tokens.ok()) return tokens.error();
+  request.prediction = std::move(tokens).value();
+  return std::nullopt;
+}
+
 uint64_t DrawSeed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -273,6 +295,7 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& mod
   request.include_stop = params.include_stop;
   request.show_special = params.show_special;
   request.share_prefix = !params.bypass_prefix_cache;
+  if ((error = TakeDrafts(params, model, request))) return *error;
   if (params.echo) valid.value().echo = EchoOf(params.prompt, valid.value(), *model.tokenizer);
   return valid;
 }

@@ -93,6 +93,14 @@ constexpr Number kCounters[] = {
      [](const ModelMetrics& model) { return Double(model.metrics->prefix_hits.value()); }},
     {"triptych_prefix_cache_evicted_blocks_total", "Evicted blocks of the prefix cache.",
      [](const ModelMetrics& model) { return Double(model.stats.evicted_blocks); }},
+    {"triptych_draft_tokens_total", "Drafted tokens that steps verified.",
+     [](const ModelMetrics& model) { return Double(model.metrics->drafted_tokens.value()); }},
+    {"triptych_accepted_draft_tokens_total",
+     "Verified drafted tokens that equalled the generated ones.",
+     [](const ModelMetrics& model) { return Double(model.metrics->accepted_tokens.value()); }},
+    {"triptych_saved_decode_steps_total",
+     "Decode steps that sequences saved: tokens of a step after its sequence's first.",
+     [](const ModelMetrics& model) { return Double(model.metrics->saved_steps.value()); }},
     {"triptych_preemptions_total", "Preempted sequences, whose blocks were released to others.",
      [](const ModelMetrics& model) { return Double(model.stats.preemptions); }},
 };
@@ -115,7 +123,7 @@ constexpr struct {
      &serving::EngineMetrics::cache_bytes},
     {"triptych_step_seconds", "Duration of a step.", &serving::EngineMetrics::step_time},
     {"triptych_step_batch_size", "Sequences per step.", &serving::EngineMetrics::step_sequences},
-    {"triptych_step_tokens", "Tokens per step, of prefill and decode.",
+    {"triptych_step_tokens", "Tokens per step, of prefill, decode and drafts.",
      &serving::EngineMetrics::step_tokens},
 };
 

@@ -87,6 +87,8 @@ void AddUsage(const serving::RequestUsage& usage, bool adds_prompt, serving::Req
     sum.cached_prompt_tokens += usage.cached_prompt_tokens;
   }
   sum.generated_tokens += usage.generated_tokens;
+  sum.drafted_tokens += usage.drafted_tokens;
+  sum.accepted_tokens += usage.accepted_tokens;
   sum.queue_time = std::max(sum.queue_time, usage.queue_time);
   sum.prefill_time = std::max(sum.prefill_time, usage.prefill_time);
   sum.first_token_time = std::max(sum.first_token_time, usage.first_token_time);

@@ -146,6 +146,8 @@ TEST(ValidateGenerateTest, GivenFieldsAreUsed) {
   params.prompt_logprobs = 20;
   params.priority = 3;
   params.bypass_prefix_cache = true;
+  params.prediction = "hi";
+  params.max_draft_tokens = 7;
   const Result<ValidRequest> valid = Validate(params, SmallModelInfo());
   ASSERT_TRUE(valid.ok());
   const serving::Request& request = valid.value().request;
@@ -175,10 +177,25 @@ TEST(ValidateGenerateTest, GivenFieldsAreUsed) {
   EXPECT_EQ(request.prompt_logprobs, 20);
   EXPECT_EQ(request.priority, serving::Priority::kLow);
   EXPECT_FALSE(request.share_prefix);
+  EXPECT_THAT(request.prediction, ElementsAre('h', 'i'));
+  EXPECT_EQ(request.most_drafted, 7);
+  params.max_draft_tokens = 100;
+  EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.most_drafted, serving::kMostDrafted);
   params.prompt.input = "text";
   params.priority = 1;
   EXPECT_EQ(Validate(params, SmallModelInfo()).value().echo, "text");
   EXPECT_EQ(Validate(params, SmallModelInfo()).value().request.priority, serving::Priority::kHigh);
+}
+
+TEST(ValidateGenerateTest, APredictionIsBounded) {
+  GenerateParams params = Text("ab");
+  params.prediction.assign(limits::kMaxPredictionBytes + 1, 'a');
+  const Result<ValidRequest> valid = Validate(params, SmallModelInfo());
+  ASSERT_FALSE(valid.ok());
+  EXPECT_EQ(valid.error().field, "prediction");
+  EXPECT_EQ(valid.error().description, "is 262145 bytes long; allowed: at most 262144");
+  params.prediction.pop_back();
+  EXPECT_TRUE(Validate(params, SmallModelInfo()).ok());
 }
 
 TEST(ValidateGenerateTest, AbsentFieldsHaveTheModelsDefaults) {
