@@ -339,14 +339,16 @@ void Engine::Generate(Sequence& sequence, LogitRow& row) {
   const bool ended = is_in(sequence.ends);
   const bool is_end_token = is_in(tokenizer_->end_tokens());
   if (sequence.matcher && !ended && !is_end_token) {
-    sequence.matcher->Advance(tokenizer_->Decode(token));
+    const std::string bytes = tokenizer_->Decode(token);
+    sequence.matcher->Advance(bytes.empty() ? tokenizer_->SpecialText(token) : bytes);
   }
   const bool complete =
       sequence.matcher && !ended && (is_end_token || sequence.matcher->complete());
   sequence.stops.SetActive(sequence.generated() > request.min_new_tokens);
   // An end token is no text, even if a tokenizer needs it for texts, too.
   if (request.ignore_eos || !is_end_token) {
-    delta.text = TextOf(sequence, token, request.show_special && !ended);
+    const bool shown = request.show_special || is_in(request.shown_tokens);
+    delta.text = TextOf(sequence, token, shown && !ended);
   }
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;
