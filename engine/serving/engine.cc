@@ -275,7 +275,8 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
     if (Contains(sequence.ends, row.token) || Contains(tokenizer_->end_tokens(), row.token)) {
       row.complete = true;
     } else {
-      sequence.matcher->Advance(tokenizer_->Decode(row.token));
+      const std::string bytes = tokenizer_->Decode(row.token);
+      sequence.matcher->Advance(bytes.empty() ? tokenizer_->SpecialText(row.token) : bytes);
       row.complete = sequence.matcher->complete();
     }
   }
@@ -375,7 +376,8 @@ bool Engine::Generate(Sequence& sequence, LogitRow& row) {
   sequence.stops.SetActive(sequence.generated() > request.min_new_tokens);
   // An end token is no text, even if a tokenizer needs it for texts, too.
   if (request.ignore_eos || !is_end_token) {
-    delta.text = TextOf(sequence, token, request.show_special && !ended);
+    const bool shown = request.show_special || Contains(request.shown_tokens, token);
+    delta.text = TextOf(sequence, token, shown && !ended);
   }
   const bool full = sequence.generated() == request.max_new_tokens ||
                     std::ssize(sequence.tokens) == info().max_positions;

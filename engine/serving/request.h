@@ -41,9 +41,10 @@ struct Request {
   uint64_t seed = 0;  // of choice 0; ChoiceSeed derives the seeds of the others
   // Matched in the text that includes the special tokens' text, shown or not.
   std::vector<std::string> stop;
-  bool include_stop = false;         // the matched stop string is part of the text
-  std::vector<int32_t> stop_tokens;  // in addition to the end tokens
-  bool show_special = false;         // special tokens that do not end the output have their text
+  bool include_stop = false;          // the matched stop string is part of the text
+  std::vector<int32_t> stop_tokens;   // in addition to the end tokens
+  bool show_special = false;          // special tokens that do not end the output have their text
+  std::vector<int32_t> shown_tokens;  // special tokens that have their text in any case, likewise
   bool ignore_eos = false;
   // The output is a text of this grammar, of the model's tokens, unless it ends early; null: any
   // text. It ends where the grammar allows nothing else, also before min_new_tokens. The end tokens

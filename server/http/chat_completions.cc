@@ -10,6 +10,7 @@
 
 #include "server/core/requests/context_length.h"
 #include "server/http/chat_messages.h"
+#include "server/http/tools.h"
 
 namespace triptych::server {
 namespace {
@@ -30,14 +31,11 @@ ChatOptions ReadOptions(Fields& fields) {
   return options;
 }
 
-// Tools that a reply cannot call. Without tools, "auto" is as "none".
-void ReadTools(Fields& fields) {
-  fields.Lack("tools");
+// The old names of tools.
+void ReadFunctions(Fields& fields) {
   fields.Lack("functions");
-  for (const char* const name : {"tool_choice", "function_call"}) {
-    const Json* const choice = fields.Any(name);
-    if (choice != nullptr && *choice != "auto") fields.Lack(name, "none");
-  }
+  const Json* const choice = fields.Any("function_call");
+  if (choice != nullptr && *choice != "auto") fields.Lack("function_call", "none");
 }
 
 // Number of alternatives per token; absent if log-probabilities are not requested.
@@ -68,7 +66,7 @@ Result<ChatRequest> ParseChat(const JsonBody& body) {
   completion.prompt_field = "messages";
   completion.logprobs_field = "top_logprobs";
   Fields fields(body.json);
-  request.messages = ReadMessages(fields, "messages");
+  request.messages = ReadMessages(fields, "messages", body.text);
   request.options = ReadOptions(fields);
   ReadCommon(fields, body.text, completion);
   completion.params.logprobs = ReadLogprobs(fields);
@@ -77,13 +75,13 @@ Result<ChatRequest> ParseChat(const JsonBody& body) {
   completion.thinking = ReadEffort(fields, "reasoning_effort", "");
   Thinking reasoning = ReadReasoning(fields);
   if (!completion.thinking.enabled) completion.thinking = std::move(reasoning);
-  ReadTools(fields);
+  request.tools = ReadChatTools(fields, body.text);
+  ReadFunctions(fields);
   fields.Lack("echo");
   fields.Lack("add_special_tokens");
   fields.Lack("return_token_strs");
   fields.Lack("modalities", Json::array({"text"}));
   fields.Lack("audio");
-  fields.Ignore({"parallel_tool_calls"});
   if (const auto error = fields.Finish()) return *error;
   return request;
 }
@@ -103,23 +101,26 @@ Result<CompletionRequest> ToCompletion(ChatRequest request, const ModelInfo& mod
   if (const auto error = SetThinking(request.completion.thinking, model, request.options)) {
     return *error;
   }
+  CompletionRequest& completion = request.completion;
+  UseTools(request.tools, chat_template->tools(), request.messages, request.options, completion);
   const Result<jinja::Text> prompt = chat_template->Render(request.messages, request.options);
   if (!prompt.ok()) return prompt.error();
   if (const auto error = CheckSurelyFits(TextBytes(prompt.value()), /*begin_token=*/false,
                                          "messages", model, /*generates=*/true)) {
     return *error;
   }
-  CompletionRequest& completion = request.completion;
   try {
     completion.AddPrompt(Encode(prompt.value(), *model.tokenizer));
   } catch (const EncodeError& e) {
     return InvalidArgument("messages", e.what());
   }
   completion.params.end_of_turn = chat_template->end_of_turn();
-  // The form is that of the whole reply.
-  if (chat_template->reasons() && !completion.params.form) {
-    completion.thoughts = EndsInThoughts(prompt.value()) ? ReasoningSplitter::Begin::kThoughts
-                                                         : ReasoningSplitter::Begin::kUnknown;
+  // A form is that of the whole reply, except of calls.
+  const bool may_think = !completion.params.form || completion.params.calls != nullptr;
+  if (chat_template->reasons() && may_think) {
+    SetThoughts(EndsInThoughts(prompt.value()) ? ReasoningSplitter::Begin::kThoughts
+                                               : ReasoningSplitter::Begin::kUnknown,
+                completion);
   }
   return std::move(completion);
 }
@@ -144,9 +145,8 @@ ChatCompletion::ChatCompletion(const AnswerStart& start, const CompletionRequest
                         .no_logprobs = {{"content", JsonOutput::array()}, {"refusal", nullptr}},
                         .bytes_per_logprob = 512},
                        start, request),
-      thoughts_(request.thoughts),
-      begun_(request.choices()),
-      splitters_(begun_.size(), ReasoningSplitter(thoughts_)) {}
+      form_(request.reply),
+      streams_(start.prompts.size() * request.choices(), Stream{.parser = ReplyParser(form_)}) {}
 
 void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   const Tokenizer& tokenizer = *model().tokenizer;
@@ -158,21 +158,60 @@ void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   }
 }
 
-JsonOutput ChatCompletion::WholeText(const std::string& text) const {
-  ReasoningSplitter::Parts parts = ReasoningSplitter(thoughts_).Push(text, /*last=*/true);
-  JsonOutput message = {{"role", "assistant"}, {"content", parts.content}, {"refusal", nullptr}};
-  if (!parts.reasoning.empty()) message["reasoning_content"] = std::move(parts.reasoning);
-  return {{"message", std::move(message)}};
+JsonOutput ChatCompletion::Message(size_t choice, const ReplyPieces& pieces, size_t& calls) const {
+  std::string content, thoughts;
+  JsonOutput list = JsonOutput::array();
+  for (const auto& [kind, text] : pieces) {
+    switch (kind) {
+      case ReplyPiece::Kind::kThoughts:
+        thoughts += text;
+        break;
+      case ReplyPiece::Kind::kContent:
+        content += text;
+        break;
+      case ReplyPiece::Kind::kCall:
+        list.push_back({{"index", calls},
+                        {"id", ToolCallId(id(), choice, calls)},
+                        {"type", "function"},
+                        {"function", {{"name", text}, {"arguments", ""}}}});
+        ++calls;
+        break;
+      case ReplyPiece::Kind::kArguments:
+        if (list.empty()) {
+          list.push_back({{"index", calls - 1}, {"function", {{"arguments", ""}}}});
+        }
+        list.back()["function"]["arguments"].get_ref<std::string&>() += text;
+        break;
+    }
+  }
+  JsonOutput message = JsonOutput::object();
+  if (!content.empty()) message["content"] = std::move(content);
+  if (!thoughts.empty()) message["reasoning_content"] = std::move(thoughts);
+  if (!list.empty()) message["tool_calls"] = std::move(list);
+  return message;
 }
 
-JsonOutput ChatCompletion::ChunkText(size_t choice, const std::string& text, bool last) {
-  ReasoningSplitter::Parts parts = splitters_[choice].Push(text, last);
+CompletionAnswer::ChoiceText ChatCompletion::WholeText(size_t choice,
+                                                       const std::string& text) const {
+  size_t calls = 0;
+  const JsonOutput parts = Message(choice, ReplyParser(form_).Push(text, /*last=*/true), calls);
+  const JsonOutput no_content = calls > 0 ? JsonOutput(nullptr) : JsonOutput("");
+  JsonOutput message = {{"role", "assistant"}, {"content", no_content}, {"refusal", nullptr}};
+  message.update(parts);
+  if (calls > 0) {
+    for (JsonOutput& call : message["tool_calls"]) call.erase("index");
+  }
+  return {{{"message", std::move(message)}}, calls > 0};
+}
+
+CompletionAnswer::ChoiceText ChatCompletion::ChunkText(size_t choice, const std::string& text,
+                                                       bool last) {
+  Stream& stream = streams_[choice];
   JsonOutput delta = JsonOutput::object();
-  if (!begun_[choice]) delta["role"] = "assistant";
-  if (!begun_[choice] || !parts.content.empty()) delta["content"] = std::move(parts.content);
-  if (!parts.reasoning.empty()) delta["reasoning_content"] = std::move(parts.reasoning);
-  begun_[choice] = true;
-  return {{"delta", std::move(delta)}};
+  if (!stream.begun) delta = {{"role", "assistant"}, {"content", ""}};
+  stream.begun = true;
+  delta.update(Message(choice, stream.parser.Push(text, last), stream.calls));
+  return {{{"delta", std::move(delta)}}, stream.calls > 0};
 }
 
 }  // namespace triptych::server

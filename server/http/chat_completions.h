@@ -7,9 +7,10 @@
 
 #include "engine/base/json.h"
 #include "server/core/chat/chat_template.h"
-#include "server/core/chat/reasoning.h"
+#include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
 #include "server/core/server_core.h"
+#include "server/core/tools/tools.h"
 #include "server/http/completion_answer.h"
 #include "server/http/completion_request.h"
 
@@ -19,6 +20,7 @@ struct ChatRequest {
   CompletionRequest completion;  // without a prompt
   std::vector<ChatMessage> messages;
   ChatOptions options = {};
+  ToolOptions tools = {};
 };
 
 // REQUIRES: `body` is an object and outlives the result.
@@ -38,12 +40,22 @@ class ChatCompletion final : public CompletionAnswer {
 
  private:
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
-  JsonOutput WholeText(const std::string& text) const override;
-  JsonOutput ChunkText(size_t choice, const std::string& text, bool last) override;
+  ChoiceText WholeText(size_t choice, const std::string& text) const override;
+  ChoiceText ChunkText(size_t choice, const std::string& text, bool last) override;
 
-  const ReasoningSplitter::Begin thoughts_;
-  std::vector<bool> begun_;                   // by choice: a chunk of it has been made
-  std::vector<ReasoningSplitter> splitters_;  // by choice, of a stream
+  // A choice of a stream.
+  struct Stream {
+    ReplyParser parser;
+    bool begun = false;  // a chunk has been made
+    size_t calls = 0;    // begun
+  };
+
+  // The pieces of a choice as members of a message or a delta. `calls`: of the choice, before them;
+  // counts on.
+  JsonOutput Message(size_t choice, const ReplyPieces& pieces, size_t& calls) const;
+
+  const ReplyForm form_;
+  std::vector<Stream> streams_;
 };
 
 }  // namespace triptych::server

@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_HTTP_CHAT_MESSAGES_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/core/chat/chat_template.h"
@@ -14,11 +15,13 @@ namespace triptych::server {
 // prefix of the member's name in errors.
 std::string ReadContent(Fields& fields, const std::string& name, const std::string& path);
 
-// The messages in the member `name`. Members that change nothing are ignored. Thoughts of the
-// assistant are a member of its message, such as reasoning_content; parts of the type "thinking" in
-// its content; or items of the type "reasoning" before it, which without it are a message without
-// content.
-std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name);
+// The messages in the member `name`. `object`: the text of the JSON object whose members `fields`
+// reads; objects in arguments of calls keep the order of their members. Members that change nothing
+// are ignored. Thoughts of the assistant are a member of its message, such as reasoning_content;
+// parts of the type "thinking" in its content; or items of the type "reasoning" before it, which
+// without it are a message without content.
+std::vector<ChatMessage> ReadMessages(Fields& fields, const std::string& name,
+                                      std::string_view object);
 
 }  // namespace triptych::server
 

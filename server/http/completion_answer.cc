@@ -10,9 +10,10 @@
 namespace triptych::server {
 namespace {
 
-JsonOutput ReasonJson(const std::optional<serving::FinishReason>& reason) {
+JsonOutput ReasonJson(const std::optional<serving::FinishReason>& reason, bool calls) {
   if (!reason) return nullptr;
-  return *reason == serving::FinishReason::kStop ? "stop" : "length";
+  if (*reason != serving::FinishReason::kStop) return "length";
+  return calls ? "tool_calls" : "stop";
 }
 
 }  // namespace
@@ -74,12 +75,12 @@ JsonOutput CompletionAnswer::Head(const std::string& object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.name}};
 }
 
-JsonOutput CompletionAnswer::ChoiceJson(size_t index, const JsonOutput& text,
+JsonOutput CompletionAnswer::ChoiceJson(size_t index, const ChoiceText& text,
                                         const Choice& choice) {
   JsonOutput json = {{"index", index}};
-  json.update(text);
+  json.update(text.json);
   json["logprobs"] = choice.logprobs;
-  json["finish_reason"] = ReasonJson(choice.reason);
+  json["finish_reason"] = ReasonJson(choice.reason, text.calls);
   return json;
 }
 
@@ -114,7 +115,7 @@ std::string CompletionAnswer::Whole() const {
   JsonOutput answer = Head(kind_.object);
   JsonOutput& choices = answer["choices"] = JsonOutput::array();
   for (size_t i = 0; i < choices_.size(); ++i) {
-    choices.push_back(ChoiceJson(i, WholeText(choices_[i].text), choices_[i]));
+    choices.push_back(ChoiceJson(i, WholeText(i, choices_[i].text), choices_[i]));
   }
   answer["usage"] = UsageJson(usage_);
   return ToText(answer);

@@ -48,7 +48,13 @@ class CompletionAnswer : public Answer {
   };
   CompletionAnswer(Kind kind, const AnswerStart& start, const CompletionRequest& request);
 
+  struct ChoiceText {
+    JsonOutput json;     // an object whose only member holds the text
+    bool calls = false;  // the choice calls functions
+  };
+
   const ModelInfo& model() const { return model_; }
+  const std::string& id() const { return id_; }
 
  private:
   struct Choice {
@@ -60,12 +66,12 @@ class CompletionAnswer : public Answer {
 
   // Adds the log-probabilities of a chunk to the lists.
   virtual void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) = 0;
-  // An object whose only member holds a choice's text: whole, and of a chunk.
-  virtual JsonOutput WholeText(const std::string& text) const = 0;
-  virtual JsonOutput ChunkText(size_t choice, const std::string& text, bool last) = 0;
+  // The text of a choice: whole, and of a chunk.
+  virtual ChoiceText WholeText(size_t choice, const std::string& text) const = 0;
+  virtual ChoiceText ChunkText(size_t choice, const std::string& text, bool last) = 0;
 
   JsonOutput Head(const std::string& object) const;
-  static JsonOutput ChoiceJson(size_t index, const JsonOutput& text, const Choice& choice);
+  static JsonOutput ChoiceJson(size_t index, const ChoiceText& text, const Choice& choice);
   // The chunk's additions to its choice. Adds its usage to usage_.
   Choice Read(const StreamChunk& chunk);
 

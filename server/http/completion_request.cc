@@ -122,6 +122,7 @@ void CompletionRequest::DropViews() {
   params.prompt = {};
   params.stop_token_ids = {};
   params.form.reset();
+  params.calls.reset();
   params.sampling.allowed_token_ids = {};
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/core/chat/reasoning.h"
+#include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
 #include "server/core/requests/request_params.h"
 #include "server/http/fields.h"
@@ -31,7 +31,7 @@ struct CompletionRequest {
   bool usage_in_chunks = false;
   std::string text_format = R"({"type":"text"})";  // of Responses: JSON, as the client asks for it
   Thinking thinking;                               // of chats, as the client asks for it
-  ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // of the reply
+  ReplyForm reply;                                 // of chats: how the reply is read
 
   void AddPrompt(std::vector<int32_t> tokens);
   int32_t choices() const { return params.n.value_or(1); }  // of each prompt

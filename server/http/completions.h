@@ -37,8 +37,12 @@ class TextCompletion final : public CompletionAnswer {
   };
 
   void AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) override;
-  JsonOutput WholeText(const std::string& text) const override { return {{"text", text}}; }
-  JsonOutput ChunkText(size_t, const std::string& text, bool) override { return {{"text", text}}; }
+  ChoiceText WholeText(size_t, const std::string& text) const override {
+    return {{{"text", text}}};
+  }
+  ChoiceText ChunkText(size_t, const std::string& text, bool) override {
+    return {{{"text", text}}};
+  }
 
   // Appends one token to `lists`. `text`: the stream that the token continues. `known`: it has a
   // log-probability.

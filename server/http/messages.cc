@@ -7,21 +7,10 @@
 #include "server/http/chat_messages.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
+#include "server/http/tools.h"
 
 namespace triptych::server {
 namespace {
-
-// An object whose member "type" must be one of `allowed`; absent is allowed too.
-void ReadTyped(Fields& fields, const std::string& name,
-               std::initializer_list<const char*> allowed) {
-  const Json* const value = fields.Any(name);
-  if (value == nullptr) return;
-  const Json* const type =
-      value->is_object() && value->contains("type") ? &value->at("type") : nullptr;
-  const bool fits = type != nullptr && std::any_of(allowed.begin(), allowed.end(),
-                                                   [&](const char* one) { return *type == one; });
-  if (!fits) fields.Refuse(name, *value, "the type \"" + std::string(*allowed.begin()) + "\"");
-}
 
 // Reads {"type": "enabled", "budget_tokens": N}, {"type": "disabled"} or {"type": "adaptive"},
 // which leaves it to the template. The budget is Anthropic's target and not a bound.
@@ -83,6 +72,16 @@ JsonOutput Block(const std::string& name, const std::string& text) {
   return block;
 }
 
+// The input of a call, whose arguments may be cut off.
+JsonOutput InputOf(const std::string& arguments) {
+  JsonOutput input = JsonOutput::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  return input.is_object() ? input : JsonOutput::object();
+}
+
+JsonOutput CallBlock(const std::string& id, const std::string& name, JsonOutput input) {
+  return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
+}
+
 JsonOutput UsageOf(const serving::RequestUsage& usage) {
   // Anthropic's input tokens are those that were not read from the cache.
   return {{"input_tokens", usage.prompt_tokens - usage.cached_prompt_tokens},
@@ -102,13 +101,18 @@ Result<ChatRequest> ParseMessages(const JsonBody& body, bool counts) {
   if (fields.Any("system") != nullptr) {
     request.messages.push_back({ChatRole::kSystem, ReadContent(fields, "system", "")});
   }
-  for (ChatMessage& message : ReadMessages(fields, "messages")) {
+  for (ChatMessage& message : ReadMessages(fields, "messages", body.text)) {
     request.messages.push_back(std::move(message));
   }
   // A last message of the assistant is the beginning of the reply, which may be empty.
   const auto is_last_reply = [&] {
     return !request.messages.empty() && request.messages.back().role == ChatRole::kAssistant;
   };
+  if (is_last_reply() && !request.messages.back().tool_calls.empty()) {
+    fields.Fail(InvalidArgument("messages",
+                                "end with a call of a tool, which cannot be continued; allowed: "
+                                "its result after it"));
+  }
   if (is_last_reply() && request.messages.back().content.empty() && request.messages.size() > 1) {
     if (request.messages.back().reasoning) {
       fields.Fail(InvalidArgument("messages",
@@ -126,8 +130,7 @@ Result<ChatRequest> ParseMessages(const JsonBody& body, bool counts) {
   if (!counts) fields.Need("max_tokens", "an integer, at least 1");
   completion.params.max_new_tokens = fields.Integer("max_tokens");
   completion.stream = fields.Bool("stream").value_or(false);
-  fields.Lack("tools");
-  ReadTyped(fields, "tool_choice", {"none", "auto"});
+  request.tools = ReadMessagesTools(fields, body.text);
   completion.thinking = ReadThinkingType(fields);
   ReadOutputConfig(fields, completion.thinking);
   for (const char* const name : {"mcp_servers", "container", "context_management"}) {
@@ -142,7 +145,7 @@ MessagesAnswer::MessagesAnswer(const AnswerStart& start, const CompletionRequest
     : model_(start.model.name),
       id_("msg_" + start.request_id),
       stops_(request.params.stop),
-      splitter_(request.thoughts) {
+      parser_(request.reply) {
   usage_.prompt_tokens = std::ssize(start.prompts.front().tokens);
 }
 
@@ -153,7 +156,8 @@ JsonOutput MessagesAnswer::Stop() const {
     return {{"stop_reason", "stop_sequence"}, {"stop_sequence", *stop}};
   }
   const bool cut = completion_->reason == serving::FinishReason::kLength;
-  return {{"stop_reason", cut ? "max_tokens" : "end_turn"}, {"stop_sequence", nullptr}};
+  const char* const reason = cut ? "max_tokens" : calls_ > 0 ? "tool_use" : "end_turn";
+  return {{"stop_reason", reason}, {"stop_sequence", nullptr}};
 }
 
 JsonOutput MessagesAnswer::Message() const {
@@ -167,24 +171,42 @@ JsonOutput MessagesAnswer::Message() const {
   return message;
 }
 
-void MessagesAnswer::Add(const StreamChunk& chunk) {
-  const ReasoningSplitter::Parts parts = Read(chunk);
-  thoughts_ += parts.reasoning;
-  text_ += parts.content;
-}
-
-ReasoningSplitter::Parts MessagesAnswer::Read(const StreamChunk& chunk) {
+ReplyPieces MessagesAnswer::Read(const StreamChunk& chunk) {
   if (chunk.completion) {
     completion_ = chunk.completion;
     usage_ = chunk.completion->usage;
   }
-  return splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
+  return parser_.Push(chunk.text, /*last=*/chunk.completion.has_value());
+}
+
+void MessagesAnswer::Add(const StreamChunk& chunk) {
+  for (const auto& [kind, text] : Read(chunk)) {
+    AddPiece(kind, text, pieces_);
+    if (kind == ReplyPiece::Kind::kCall) ++calls_;
+  }
 }
 
 std::string MessagesAnswer::Whole() const {
   JsonOutput message = Message();
-  if (!thoughts_.empty()) message["content"].push_back(Block(kThinking, thoughts_));
-  if (!text_.empty() || thoughts_.empty()) message["content"].push_back(Block(kText, text_));
+  JsonOutput& content = message["content"];
+  size_t calls = 0;
+  for (const auto& [kind, text] : pieces_) {
+    switch (kind) {
+      case ReplyPiece::Kind::kThoughts:
+        content.push_back(Block(kThinking, text));
+        break;
+      case ReplyPiece::Kind::kContent:
+        content.push_back(Block(kText, text));
+        break;
+      case ReplyPiece::Kind::kCall:
+        content.push_back(CallBlock(ToolCallId(id_, 0, calls++), text, JsonOutput::object()));
+        break;
+      case ReplyPiece::Kind::kArguments:
+        content.back()["input"] = InputOf(text);
+        break;
+    }
+  }
+  if (content.empty()) content.push_back(Block(kText, ""));
   return ToText(message);
 }
 
@@ -192,31 +214,50 @@ std::string MessagesAnswer::BeginEvents() {
   return MessageEvent("message_start", {{"message", Message()}});
 }
 
-std::string MessagesAnswer::BlockEvents(const std::string& name, const std::string& text) {
+std::string MessagesAnswer::BeginBlock(const std::string& name, const JsonOutput& block) {
   std::string events;
-  if (block_ != name) {
-    if (blocks_ > 0) events = MessageEvent("content_block_stop", {{"index", blocks_ - 1}});
-    block_ = name;
-    events += MessageEvent("content_block_start",
-                           {{"index", blocks_++}, {"content_block", Block(name, "")}});
-  }
+  if (blocks_ > 0) events = MessageEvent("content_block_stop", {{"index", blocks_ - 1}});
+  block_ = name;
+  return events +
+         MessageEvent("content_block_start", {{"index", blocks_++}, {"content_block", block}});
+}
+
+std::string MessagesAnswer::DeltaEvent(const JsonOutput& delta) const {
+  return MessageEvent("content_block_delta", {{"index", blocks_ - 1}, {"delta", delta}});
+}
+
+std::string MessagesAnswer::TextEvents(const std::string& name, const std::string& text) {
+  std::string events;
+  if (block_ != name) events = BeginBlock(name, Block(name, ""));
   if (text.empty()) return events;
-  return events + MessageEvent("content_block_delta",
-                               {{"index", blocks_ - 1},
-                                {"delta", {{"type", name + "_delta"}, {name, text}}}});
+  return events + DeltaEvent({{"type", name + "_delta"}, {name, text}});
 }
 
 std::string MessagesAnswer::Events(const StreamChunk& chunk) {
-  const ReasoningSplitter::Parts parts = Read(chunk);
   std::string events;
-  if (!parts.reasoning.empty()) events = BlockEvents(kThinking, parts.reasoning);
-  if (!parts.content.empty()) events += BlockEvents(kText, parts.content);
+  for (const auto& [kind, text] : Read(chunk)) {
+    switch (kind) {
+      case ReplyPiece::Kind::kThoughts:
+        events += TextEvents(kThinking, text);
+        break;
+      case ReplyPiece::Kind::kContent:
+        events += TextEvents(kText, text);
+        break;
+      case ReplyPiece::Kind::kCall:
+        events +=
+            BeginBlock("", CallBlock(ToolCallId(id_, 0, calls_++), text, JsonOutput::object()));
+        break;
+      case ReplyPiece::Kind::kArguments:
+        events += DeltaEvent({{"type", "input_json_delta"}, {"partial_json", text}});
+        break;
+    }
+  }
   return events;
 }
 
 std::string MessagesAnswer::EndEvents() {
   std::string events;
-  if (blocks_ == 0) events = BlockEvents(kText, "");
+  if (blocks_ == 0) events = TextEvents(kText, "");
   return events + MessageEvent("content_block_stop", {{"index", blocks_ - 1}}) +
          MessageEvent("message_delta", {{"delta", Stop()}, {"usage", UsageOf(usage_)}}) +
          MessageEvent("message_stop", JsonOutput::object());

@@ -10,7 +10,7 @@
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
-#include "server/core/chat/reasoning.h"
+#include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
 #include "server/http/answer.h"
 #include "server/http/chat_completions.h"
@@ -37,11 +37,14 @@ class MessagesAnswer final : public Answer {
   std::string ErrorEvents(const Error& error) override;
 
  private:
-  // Splits the chunk's text. Keeps its completion, if it is the last.
-  ReasoningSplitter::Parts Read(const StreamChunk& chunk);
-  // The events of a block's delta, and before it those of the block's begin and the last one's end.
-  // `name`: the member that has the text, which names the types, too.
-  std::string BlockEvents(const std::string& name, const std::string& text);
+  // Reads the chunk's text. Keeps its completion, if it is the last.
+  ReplyPieces Read(const StreamChunk& chunk);
+  // The events of a block's begin, and before them those of the last one's end. `name`: the member
+  // that has the block's text, if it has one.
+  std::string BeginBlock(const std::string& name, const JsonOutput& block);
+  std::string DeltaEvent(const JsonOutput& delta) const;
+  // The events of more text. The member's name names the types, too.
+  std::string TextEvents(const std::string& name, const std::string& text);
   // The message without its content.
   JsonOutput Message() const;
   // The end's reason and stop sequence; null before the end.
@@ -50,10 +53,11 @@ class MessagesAnswer final : public Answer {
   const std::string model_;
   const std::string id_;
   const std::vector<std::string> stops_;  // the client's
-  ReasoningSplitter splitter_;
-  std::string thoughts_, text_;  // of a whole response
-  std::string block_;            // of a stream: the member of the block that has begun, or empty
-  int blocks_ = 0;               // of a stream: those that have begun
+  ReplyParser parser_;
+  ReplyPieces pieces_;  // of a whole response
+  std::string block_;   // of a stream: the member of the block that has begun, or empty
+  int blocks_ = 0;      // of a stream: those that have begun
+  size_t calls_ = 0;    // begun
   std::optional<serving::Completion> completion_;
   serving::RequestUsage usage_;
 };

@@ -11,14 +11,16 @@
 namespace triptych::server {
 namespace {
 
-JsonOutput LineOf(const std::string& model, bool is_chat, const ReasoningSplitter::Parts& parts) {
+JsonOutput LineOf(const std::string& model, bool is_chat, const OllamaParts& parts) {
   JsonOutput line = {{"model", model}, {"created_at", UtcTime(UnixTime())}};
   if (is_chat) {
     line["message"] = {{"role", "assistant"}, {"content", parts.content}};
   } else {
     line["response"] = parts.content;
   }
-  if (!parts.reasoning.empty()) (is_chat ? line["message"] : line)["thinking"] = parts.reasoning;
+  JsonOutput& reply = is_chat ? line["message"] : line;
+  if (!parts.thoughts.empty()) reply["thinking"] = parts.thoughts;
+  if (!parts.calls.empty()) reply["tool_calls"] = parts.calls;
   line["done"] = false;
   return line;
 }
@@ -44,26 +46,53 @@ HttpResponse InOllamaShape(HttpResponse error) {
 }
 
 std::string OllamaLoaded(const std::string& model, bool is_chat) {
-  JsonOutput line = LineOf(model, is_chat, {});
+  JsonOutput line = LineOf(model, is_chat, OllamaParts());
   line["done"] = true;
   line["done_reason"] = "load";
   return ToText(line);
 }
 
 OllamaAnswer::OllamaAnswer(bool is_chat, const AnswerStart& start, const CompletionRequest& request)
-    : is_chat_(is_chat), model_(start.model.name), splitter_(request.thoughts) {}
+    : is_chat_(is_chat),
+      model_(start.model.name),
+      request_id_(start.request_id),
+      parser_(request.reply) {}
 
-ReasoningSplitter::Parts OllamaAnswer::Read(const StreamChunk& chunk) {
-  if (chunk.completion) completion_ = chunk.completion;
-  return splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
+void OllamaAnswer::Read(const StreamChunk& chunk) {
+  const bool last = chunk.completion.has_value();
+  if (last) completion_ = chunk.completion;
+  for (const auto& [kind, text] : parser_.Push(chunk.text, last)) {
+    if (kind == ReplyPiece::Kind::kArguments) {
+      call_->arguments += text;
+      continue;
+    }
+    EndCall();
+    if (kind == ReplyPiece::Kind::kCall) {
+      call_ = {.id = ToolCallId(request_id_, 0, calls_++), .name = text, .arguments = ""};
+    } else {
+      (kind == ReplyPiece::Kind::kContent ? parts_.content : parts_.thoughts) += text;
+    }
+  }
+  if (last) EndCall();
 }
 
-JsonOutput OllamaAnswer::Line(const ReasoningSplitter::Parts& parts) const {
-  return LineOf(model_, is_chat_, parts);
+void OllamaAnswer::EndCall() {
+  if (!call_) return;
+  // The arguments may be cut off.
+  JsonOutput arguments = JsonOutput::parse(call_->arguments, nullptr, /*allow_exceptions=*/false);
+  if (arguments.is_object()) {
+    parts_.calls.push_back(
+        {{"id", call_->id},
+         {"function", {{"name", call_->name}, {"arguments", std::move(arguments)}}}});
+  }
+  call_.reset();
 }
 
-JsonOutput OllamaAnswer::LastLine(const ReasoningSplitter::Parts& parts) const {
-  JsonOutput line = Line(parts);
+JsonOutput OllamaAnswer::Line() {
+  return LineOf(model_, is_chat_, std::exchange(parts_, OllamaParts()));
+}
+
+JsonOutput OllamaAnswer::LastLine(JsonOutput line) const {
   line["done"] = true;
   if (!completion_) return line;
   const serving::RequestUsage& usage = completion_->usage;
@@ -79,21 +108,19 @@ JsonOutput OllamaAnswer::LastLine(const ReasoningSplitter::Parts& parts) const {
   return line;
 }
 
-void OllamaAnswer::Add(const StreamChunk& chunk) {
-  const ReasoningSplitter::Parts parts = Read(chunk);
-  parts_.reasoning += parts.reasoning;
-  parts_.content += parts.content;
-}
+void OllamaAnswer::Add(const StreamChunk& chunk) { Read(chunk); }
 
-std::string OllamaAnswer::Whole() const { return ToText(LastLine(parts_)); }
+std::string OllamaAnswer::Whole() const {
+  return ToText(LastLine(LineOf(model_, is_chat_, parts_)));
+}
 
 std::string OllamaAnswer::Events(const StreamChunk& chunk) {
-  const ReasoningSplitter::Parts parts = Read(chunk);
-  if (parts.reasoning.empty() && parts.content.empty()) return "";
-  return ToText(Line(parts)) + "\n";
+  Read(chunk);
+  if (parts_.thoughts.empty() && parts_.content.empty() && parts_.calls.empty()) return "";
+  return ToText(Line()) + "\n";
 }
 
-std::string OllamaAnswer::EndEvents() { return ToText(LastLine({})) + "\n"; }
+std::string OllamaAnswer::EndEvents() { return ToText(LastLine(Line())) + "\n"; }
 
 std::string OllamaAnswer::ErrorEvents(const Error& error) {
   return ToText(ErrorLine(error.Message())) + "\n";

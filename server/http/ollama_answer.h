@@ -7,8 +7,9 @@
 #include <string>
 
 #include "engine/serving/request.h"
-#include "server/core/chat/reasoning.h"
+#include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
+#include "server/core/tools/tools.h"
 #include "server/http/answer.h"
 #include "server/http/completion_request.h"
 #include "server/http/exchange.h"
@@ -27,6 +28,12 @@ HttpResponse InOllamaShape(HttpResponse error);
 // The response to a request that only loads a model.
 std::string OllamaLoaded(const std::string& model, bool is_chat);
 
+// Parts of a response.
+struct OllamaParts {
+  std::string thoughts, content;
+  JsonOutput calls = JsonOutput::array();
+};
+
 // The response, whole or as lines of JSON. The last line has the end's reason, counts and times.
 class OllamaAnswer : public Answer {
  public:
@@ -43,16 +50,21 @@ class OllamaAnswer : public Answer {
   OllamaAnswer(bool is_chat, const AnswerStart& start, const CompletionRequest& request);
 
  private:
-  // Splits the chunk's text. Keeps its completion, if it is the last.
-  ReasoningSplitter::Parts Read(const StreamChunk& chunk);
-  // A line without its end, and the same at the end of the response.
-  JsonOutput Line(const ReasoningSplitter::Parts& parts) const;
-  JsonOutput LastLine(const ReasoningSplitter::Parts& parts) const;
+  // Reads the chunk's text into `parts_`. Keeps its completion, if it is the last.
+  void Read(const StreamChunk& chunk);
+  // Adds the call whose arguments have come.
+  void EndCall();
+  // A line of the parts that have come since the last one, and the same at the response's end.
+  JsonOutput Line();
+  JsonOutput LastLine(JsonOutput line) const;
 
   const bool is_chat_;
   const std::string model_;
-  ReasoningSplitter splitter_;
-  ReasoningSplitter::Parts parts_;  // of a whole response
+  const std::string request_id_;
+  ReplyParser parser_;
+  OllamaParts parts_;             // not in a line yet
+  std::optional<ToolCall> call_;  // whose arguments come
+  size_t calls_ = 0;              // begun
   std::optional<serving::Completion> completion_;
 };
 

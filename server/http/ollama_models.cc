@@ -112,6 +112,9 @@ HttpResponse OllamaShow(const Json& body, const ModelRegistry& models, int64_t c
   const ModelInfo& model = *found.value();
   JsonOutput capabilities = {"completion"};
   if (CanThink(model)) capabilities.push_back("thinking");
+  if (model.chat_template != nullptr && model.chat_template->tools().shows_tools) {
+    capabilities.push_back("tools");
+  }
   return {.body = ToText({{"parameters", ParameterLines(model.defaults)},
                           {"details", Details(model)},
                           {"model_info", ModelInfoJson(model)},

@@ -7,6 +7,7 @@
 #include "engine/base/request_limits.h"
 #include "server/http/chat_messages.h"
 #include "server/http/output_form.h"
+#include "server/http/tools.h"
 
 namespace triptych::server {
 namespace {
@@ -102,9 +103,9 @@ Result<OllamaRequest> ParseOllamaChat(const JsonBody& body, const ModelRegistry&
   completion.prompt_field = "messages";
   Fields fields(body.json);
   ReadShared(fields, body.text, completion);
-  fields.Lack("tools");
+  request.tools = ReadOllamaTools(fields, body.text);
   const bool loads = IsEmptyList(fields.Any("messages"));
-  if (!loads) request.messages = ReadMessages(fields, "messages");
+  if (!loads) request.messages = ReadMessages(fields, "messages", body.text);
   if (const auto error = fields.Finish()) return *error;
   if (const auto error = ResolveModel(models, completion)) return *error;
   if (loads) return OllamaRequest(OllamaLoad{completion.params.model, /*is_chat=*/true});

@@ -1,16 +1,18 @@
 #include "server/http/responses.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/http/chat_messages.h"
 #include "server/http/completion_answer.h"
 #include "server/http/error_response.h"
 #include "server/http/output_form.h"
+#include "server/http/tools.h"
 
 namespace triptych::server {
 namespace {
 
-void ReadInput(Fields& fields, std::vector<ChatMessage>& messages) {
+void ReadInput(Fields& fields, std::string_view body, std::vector<ChatMessage>& messages) {
   constexpr const char* kAllowed = "a string, or an array of messages, at least one";
   const Json* const input = fields.Need("input", kAllowed);
   if (input == nullptr) return;
@@ -19,7 +21,8 @@ void ReadInput(Fields& fields, std::vector<ChatMessage>& messages) {
     return;
   }
   if (!input->is_array()) return fields.Refuse("input", *input, kAllowed);
-  for (ChatMessage& message : ReadMessages(fields, "input")) messages.push_back(std::move(message));
+  for (ChatMessage& message : ReadMessages(fields, "input", body))
+    messages.push_back(std::move(message));
 }
 
 // Reads {"format": {"type": ...}, "verbosity": ...}.
@@ -35,17 +38,15 @@ void ReadTextFormat(Fields& fields, std::string_view body, CompletionRequest& re
   if (const auto error = members.Finish()) fields.Fail(*error);
 }
 
-// Members of conversations that the server would have to keep, and of tools.
+// Members of conversations that the server would have to keep, and others.
 void ReadUnsupported(Fields& fields) {
   for (const char* const name : {"previous_response_id", "conversation", "prompt", "background",
-                                 "include", "tools", "max_tool_calls"}) {
+                                 "include", "max_tool_calls"}) {
     fields.Lack(name);
   }
-  const Json* const choice = fields.Any("tool_choice");
-  if (choice != nullptr && *choice != "auto") fields.Lack("tool_choice", "none");
   fields.Lack("truncation", "disabled");
   fields.Lack("top_logprobs", 0);
-  fields.Ignore({"parallel_tool_calls", "stream_options"});
+  fields.Ignore({"stream_options"});
 }
 
 }  // namespace
@@ -59,12 +60,13 @@ Result<ChatRequest> ParseResponses(const JsonBody& body) {
   if (const auto instructions = fields.String("instructions")) {
     request.messages.push_back({ChatRole::kSystem, std::string(*instructions)});
   }
-  ReadInput(fields, request.messages);
+  ReadInput(fields, body.text, request.messages);
   ReadGeneration(fields, completion);
   completion.params.max_new_tokens = fields.Integer("max_output_tokens");
   completion.stream = fields.Bool("stream").value_or(false);
   ReadTextFormat(fields, body.text, completion);
   completion.thinking = ReadReasoning(fields);
+  request.tools = ReadResponsesTools(fields, body.text);
   ReadUnsupported(fields);
   if (const auto error = fields.Finish()) return *error;
   return request;
@@ -72,39 +74,42 @@ Result<ChatRequest> ParseResponses(const JsonBody& body) {
 
 ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionRequest& request)
     : model_(start.model.name),
+      request_id_(start.request_id),
       id_("resp_" + start.request_id),
       max_output_tokens_(request.params.max_new_tokens),
       temperature_(request.params.sampling.temperature),
       top_p_(request.params.sampling.top_p),
       effort_(request.thinking.effort),
       text_format_(request.text_format),
-      splitter_(request.thoughts),
-      thoughts_{.type = "reasoning", .part_type = "reasoning_text", .id = "rs_" + start.request_id},
-      message_{.type = "message", .part_type = "output_text", .id = "msg_" + start.request_id},
+      parser_(request.reply),
       tokenizer_(*start.model.tokenizer),
-      token_splitter_(request.thoughts) {}
+      token_splitter_(request.reply.thoughts) {}
 
 JsonOutput ResponsesAnswer::Part(const Item& item, const std::string& text) {
-  JsonOutput part = {{"type", item.part_type}, {"text", text}};
-  if (part.at("type") != "output_text") return part;
-  part["annotations"] = JsonOutput::array();
-  part["logprobs"] = JsonOutput::array();
-  return part;
+  if (item.kind == ReplyPiece::Kind::kThoughts) return {{"type", "reasoning_text"}, {"text", text}};
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", JsonOutput::array()},
+          {"logprobs", JsonOutput::array()}};
 }
 
 JsonOutput ResponsesAnswer::ItemJson(const Item& item, bool done) const {
   // The reply may have been cut in its last item.
-  const bool is_last = &item == &message_ || message_.text.empty();
-  const bool cut = is_last && reason_ == serving::FinishReason::kLength;
-  JsonOutput json = {{"id", item.id},
-                     {"type", item.type},
-                     {"status", !done ? "in_progress"
-                                : cut ? "incomplete"
-                                      : "completed"}};
-  if (&item == &message_) {
-    json["role"] = "assistant";
-  } else {
+  const bool cut = &item == &items_.back() && reason_ == serving::FinishReason::kLength;
+  const char* const status = !done ? "in_progress" : cut ? "incomplete" : "completed";
+  JsonOutput json = {{"id", item.id}, {"type", "message"}, {"status", status}};
+  if (item.is_call()) {
+    json["type"] = "function_call";
+    json["call_id"] = item.call_id;
+    json["name"] = item.name;
+    json["arguments"] = done ? item.text : "";
+    return json;
+  }
+  if (item.kind == ReplyPiece::Kind::kThoughts) {
+    json["type"] = "reasoning";
     json["summary"] = JsonOutput::array();
+  } else {
+    json["role"] = "assistant";
   }
   json["content"] = JsonOutput::array();
   if (done) json["content"].push_back(Part(item, item.text));
@@ -143,10 +148,7 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
       {"usage", nullptr},
       {"metadata", JsonOutput::object()}};
   if (!done) return response;
-  if (!thoughts_.text.empty()) response["output"].push_back(ItemJson(thoughts_, done));
-  if (!message_.text.empty() || thoughts_.text.empty()) {
-    response["output"].push_back(ItemJson(message_, done));
-  }
+  for (const Item& item : items_) response["output"].push_back(ItemJson(item, done));
   response["usage"] = {{"input_tokens", usage_.prompt_tokens},
                        {"input_tokens_details", {{"cached_tokens", usage_.cached_prompt_tokens}}},
                        {"output_tokens", usage_.generated_tokens},
@@ -156,23 +158,54 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
   return response;
 }
 
-void ResponsesAnswer::Add(const StreamChunk& chunk) { Read(chunk); }
-
-ReasoningSplitter::Parts ResponsesAnswer::Read(const StreamChunk& chunk) {
-  ReasoningSplitter::Parts parts =
-      splitter_.Push(chunk.text, /*last=*/chunk.completion.has_value());
-  thoughts_.text += parts.reasoning;
-  message_.text += parts.content;
+std::string ResponsesAnswer::Read(const StreamChunk& chunk, bool streams) {
   for (const int32_t token : chunk.tokens) {
     token_splitter_.Push(tokenizer_.Decode(token), /*last=*/false);
     if (token_splitter_.in_thoughts()) ++thought_tokens_;
   }
-  if (chunk.completion) {
+  const bool last = chunk.completion.has_value();
+  if (last) {
     reason_ = chunk.completion->reason;
     usage_ = chunk.completion->usage;
   }
-  return parts;
+  std::string events;
+  for (const auto& [kind, text] : parser_.Push(chunk.text, last)) {
+    if (kind == ReplyPiece::Kind::kCall) {
+      events += BeginItem(kind, text, streams);
+      continue;
+    }
+    const bool goes_on =
+        kind == ReplyPiece::Kind::kArguments || (!items_.empty() && items_.back().kind == kind);
+    if (!goes_on) events += BeginItem(kind, "", streams);
+    items_.back().text += text;
+    if (streams) events += DeltaEvent(text);
+  }
+  // A reply has an item.
+  if (last && items_.empty()) events += BeginItem(ReplyPiece::Kind::kContent, "", streams);
+  return events;
 }
+
+std::string ResponsesAnswer::BeginItem(ReplyPiece::Kind kind, const std::string& name,
+                                       bool streams) {
+  std::string events;
+  if (streams && !items_.empty()) events = DoneEvents();
+  const auto same = std::count_if(items_.begin(), items_.end(),
+                                  [kind](const Item& item) { return item.kind == kind; });
+  const char* const prefix = kind == ReplyPiece::Kind::kThoughts ? "rs_"
+                             : kind == ReplyPiece::Kind::kCall   ? "fc_"
+                                                                 : "msg_";
+  Item& item = items_.emplace_back();
+  item.kind = kind;
+  item.id = prefix + request_id_ + (same == 0 ? "" : "_" + std::to_string(same));
+  item.name = name;
+  if (item.is_call()) item.call_id = ToolCallId(request_id_, 0, static_cast<size_t>(same));
+  if (!streams) return "";
+  events += ItemEvent("response.output_item.added", /*done=*/false);
+  if (item.is_call()) return events;
+  return events + PartEvent("response.content_part.added", "part", Part(item, ""));
+}
+
+void ResponsesAnswer::Add(const StreamChunk& chunk) { Read(chunk, /*streams=*/false); }
 
 std::string ResponsesAnswer::Whole() const { return ToText(Response(/*done=*/true)); }
 
@@ -183,15 +216,28 @@ std::string ResponsesAnswer::Event(const std::string& type, const JsonOutput& me
 }
 
 std::string ResponsesAnswer::ItemEvent(const std::string& type, bool done) {
-  return Event(type, {{"output_index", items_ - 1}, {"item", ItemJson(*item_, done)}});
+  return Event(type,
+               {{"output_index", items_.size() - 1}, {"item", ItemJson(items_.back(), done)}});
 }
 
 std::string ResponsesAnswer::PartEvent(const std::string& type, const std::string& name,
                                        const JsonOutput& value) {
-  JsonOutput members = {{"item_id", item_->id}, {"output_index", items_ - 1}, {"content_index", 0}};
+  const Item& item = items_.back();
+  JsonOutput members = {{"item_id", item.id}, {"output_index", items_.size() - 1}};
+  if (!item.is_call()) members["content_index"] = 0;
   members[name] = value;
-  if (name != "part" && item_ == &message_) members["logprobs"] = JsonOutput::array();
+  if (name != "part" && item.kind == ReplyPiece::Kind::kContent) {
+    members["logprobs"] = JsonOutput::array();
+  }
   return Event(type, members);
+}
+
+std::string ResponsesAnswer::DeltaEvent(const std::string& text) {
+  const ReplyPiece::Kind kind = items_.back().kind;
+  return PartEvent(kind == ReplyPiece::Kind::kCall      ? "response.function_call_arguments.delta"
+                   : kind == ReplyPiece::Kind::kContent ? "response.output_text.delta"
+                                                        : "response.reasoning_text.delta",
+                   "delta", text);
 }
 
 std::string ResponsesAnswer::BeginEvents() {
@@ -200,41 +246,29 @@ std::string ResponsesAnswer::BeginEvents() {
   return events += Event("response.in_progress", response);
 }
 
-std::string ResponsesAnswer::DeltaEvents(const Item& item, const std::string& text) {
-  std::string events;
-  if (item_ != &item) {
-    if (item_ != nullptr) events = DoneEvents();
-    item_ = &item;
-    ++items_;
-    events += ItemEvent("response.output_item.added", /*done=*/false);
-    events += PartEvent("response.content_part.added", "part", Part(item, ""));
-  }
-  if (text.empty()) return events;
-  return events + PartEvent(std::string("response.") + item.part_type + ".delta", "delta", text);
-}
-
 std::string ResponsesAnswer::Events(const StreamChunk& chunk) {
-  const ReasoningSplitter::Parts parts = Read(chunk);
-  std::string events;
-  if (!parts.reasoning.empty()) events = DeltaEvents(thoughts_, parts.reasoning);
-  if (!parts.content.empty()) events += DeltaEvents(message_, parts.content);
-  return events;
+  return Read(chunk, /*streams=*/true);
 }
 
 std::string ResponsesAnswer::DoneEvents() {
-  std::string events =
-      PartEvent(std::string("response.") + item_->part_type + ".done", "text", item_->text);
-  events += PartEvent("response.content_part.done", "part", Part(*item_, item_->text));
+  const Item& item = items_.back();
+  std::string events;
+  if (item.is_call()) {
+    events = PartEvent("response.function_call_arguments.done", "arguments", item.text);
+  } else {
+    const bool thinks = item.kind == ReplyPiece::Kind::kThoughts;
+    events = PartEvent(thinks ? "response.reasoning_text.done" : "response.output_text.done",
+                       "text", item.text);
+    events += PartEvent("response.content_part.done", "part", Part(item, item.text));
+  }
   return events + ItemEvent("response.output_item.done", /*done=*/true);
 }
 
 std::string ResponsesAnswer::EndEvents() {
-  std::string events;
-  if (item_ == nullptr) events = DeltaEvents(message_, "");
-  events += DoneEvents();
+  std::string events = DoneEvents();
   const bool cut = reason_ == serving::FinishReason::kLength;
-  return events + Event(cut ? "response.incomplete" : "response.completed",
-                        {{"response", Response(/*done=*/true)}});
+  return events += Event(cut ? "response.incomplete" : "response.completed",
+                         {{"response", Response(/*done=*/true)}});
 }
 
 std::string ResponsesAnswer::ErrorEvents(const Error& error) {

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/base/json.h"
 #include "engine/serving/request.h"
 #include "engine/text/tokenizer.h"
-#include "server/core/chat/reasoning.h"
+#include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
 #include "server/http/answer.h"
 #include "server/http/chat_completions.h"
@@ -40,29 +41,33 @@ class ResponsesAnswer final : public Answer {
  private:
   // An event of `type` with its members and the next number.
   std::string Event(const std::string& type, const JsonOutput& members);
-  // An output item: the thoughts or the message. It has one part.
+  // An output item: thoughts, a message or a call. The former two have one part.
   struct Item {
-    const char* type;
-    const char* part_type;
+    ReplyPiece::Kind kind = ReplyPiece::Kind::kContent;
     std::string id;
-    std::string text = {};
+    std::string text = {};     // kCall: the arguments
+    std::string name = {};     // kCall
+    std::string call_id = {};  // kCall
+    bool is_call() const { return kind == ReplyPiece::Kind::kCall; }
   };
 
-  // Splits the chunk's text and adds it to the items.
-  ReasoningSplitter::Parts Read(const StreamChunk& chunk);
-  // An event of the item that has begun last, or of its part.
+  // Reads the chunk's text into the items. Returns the events if `streams`.
+  std::string Read(const StreamChunk& chunk, bool streams);
+  // Begins an item, after the end of the last one.
+  std::string BeginItem(ReplyPiece::Kind kind, const std::string& name, bool streams);
+  // The events of the last item's end.
+  std::string DoneEvents();
+  // An event of the last item, or of its part or arguments.
   std::string ItemEvent(const std::string& type, bool done);
   std::string PartEvent(const std::string& type, const std::string& name, const JsonOutput& value);
-  // The events of an item's delta, and before it those of the item's begin and the last one's end.
-  std::string DeltaEvents(const Item& item, const std::string& text);
-  // The events of the end of the item that has begun last.
-  std::string DoneEvents();
+  std::string DeltaEvent(const std::string& text);
   // The item's only part.
   static JsonOutput Part(const Item& item, const std::string& text);
   JsonOutput ItemJson(const Item& item, bool done) const;
   JsonOutput Response(bool done) const;
 
   const std::string model_;
+  const std::string request_id_;
   const std::string id_;
   const std::optional<int64_t> max_output_tokens_;
   const std::optional<float> temperature_, top_p_;
@@ -70,10 +75,8 @@ class ResponsesAnswer final : public Answer {
   const std::string text_format_;            // JSON, as the client asked for it
   const int64_t created_ = UnixTime();
   int64_t next_number_ = 0;  // of events
-  ReasoningSplitter splitter_;
-  Item thoughts_, message_;
-  const Item* item_ = nullptr;  // of a stream: the item that has begun last
-  int64_t items_ = 0;           // of a stream: those that have begun
+  ReplyParser parser_;
+  std::vector<Item> items_;
   const Tokenizer& tokenizer_;
   ReasoningSplitter token_splitter_;  // of the tokens one by one, to count those of thoughts
   int64_t thought_tokens_ = 0;

@@ -73,18 +73,34 @@ const server::ChatTemplateText kThinkingTemplate = {
         "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}"
         "{{ '<think>' if enable_thinking }}{{ thinking }}{{ reasoning_effort }}"};
 
+const server::ChatTemplateText kToolsTemplate = {
+    .name = "tools",
+    .text =
+        "{{ tools | tojson if tools }}{% for m in messages %}{{ m.role }}{{ m.content }}"
+        "{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}{# [TOOL_CALLS] #}"};
+
+// A model for each template.
+const std::vector<server::ModelInfo>& TemplateModels() {
+  static const std::vector<server::ModelInfo> models = [] {
+    std::vector<server::ChatTemplateText> texts = {kThinkingTemplate, kToolsTemplate};
+    for (const char* const name : {"chatml", "llama2", "llama3", "mistral", "plain", "zephyr"}) {
+      texts.push_back(*server::BuiltInTemplate(name));
+    }
+    std::vector<server::ModelInfo> all(texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      all[i].tokenizer = std::make_shared<const ByteTokenizer>();
+      all[i].chat_template = std::make_shared<const server::ChatTemplate>(
+          texts[i], *all[i].tokenizer, server::ChatTemplate::SpecialTexts());
+    }
+    return all;
+  }();
+  return models;
+}
+
 // Renders the chat with every template; begin and end tokens must never come from a message's text.
 void CheckChat(const server::Result<server::ChatRequest>& chat) {
   if (!chat.ok()) return PromiseClear(chat.error());
-  server::ModelInfo model;
-  model.tokenizer = std::make_shared<const ByteTokenizer>();
-  std::vector<server::ChatTemplateText> templates = {kThinkingTemplate};
-  for (const char* const name : {"chatml", "llama2", "llama3", "mistral", "plain", "zephyr"}) {
-    templates.push_back(*server::BuiltInTemplate(name));
-  }
-  for (const server::ChatTemplateText& text : templates) {
-    model.chat_template = std::make_shared<const server::ChatTemplate>(
-        text, *model.tokenizer, server::ChatTemplate::SpecialTexts());
+  for (const server::ModelInfo& model : TemplateModels()) {
     const server::Result<server::CompletionRequest> request =
         server::ToCompletion(chat.value(), model);
     if (!request.ok()) {
@@ -92,7 +108,7 @@ void CheckChat(const server::Result<server::ChatRequest>& chat) {
       continue;
     }
     const std::vector<int32_t>& tokens = request.value().token_ids.back();
-    const size_t messages = chat.value().messages.size();
+    const size_t messages = chat.value().messages.size() + 1;  // one may describe tools
     const auto count = [&](int32_t token) {
       return static_cast<size_t>(std::count(tokens.begin(), tokens.end(), token));
     };

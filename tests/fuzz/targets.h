@@ -30,6 +30,7 @@ void FuzzHttp(std::string_view bytes);
 void FuzzOptionValues(std::string_view bytes);
 void FuzzRequests(std::string_view bytes);
 void FuzzTokens(std::string_view bytes);
+void FuzzToolCalls(std::string_view bytes);
 
 }  // namespace triptych
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <ctime>
 
+#include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/jinja/from_json.h"
 #include "engine/jinja/text_functions.h"
@@ -33,20 +34,62 @@ std::string_view Stripped(std::string_view text) {
   return text.substr(begin, end - begin);
 }
 
-Value MessageValue(const ChatMessage& message) {
+// The arguments as the template takes them. Text that is no JSON object stays text.
+Value ArgumentsValue(const std::string& arguments, bool as_text) {
+  constexpr size_t kMaxDepth = 48;
+  if (!as_text) {
+    try {
+      const OrderedJson object =
+          ParseOrderedJson(arguments, "arguments", kMaxJsonValues, kMaxDepth);
+      if (object.is_object()) return jinja::FromJson(object, Source::kData);
+    } catch (const LoadError&) {
+      // Text.
+    }
+  }
+  return Value::Of(arguments, Source::kData);
+}
+
+Value CallsValue(const std::vector<ToolCall>& calls, bool text_arguments) {
+  const auto data = [](std::string_view text) { return Value::Of(text, Source::kData); };
+  std::vector<Value> values;
+  for (const ToolCall& call : calls) {
+    std::vector<std::pair<std::string, Value>> function = {
+        {"name", data(call.name)}, {"arguments", ArgumentsValue(call.arguments, text_arguments)}};
+    std::vector<std::pair<std::string, Value>> members = {
+        {"id", data(call.id)},
+        {"type", Value::Of("function", Source::kTemplate)},
+        {"function", Value::Of(std::move(function), Source::kTemplate)}};
+    values.push_back(Value::Of(std::move(members), Source::kTemplate));
+  }
+  return Value::Of(std::move(values));
+}
+
+Value MessageValue(const ChatMessage& message, bool text_arguments) {
   std::vector<std::pair<std::string, Value>> members = {
       {"role", Value::Of(Name(message.role), Source::kTemplate)},
       {"content", Value::Of(message.content, Source::kData)}};
   if (message.reasoning) {
     members.emplace_back("reasoning_content", Value::Of(*message.reasoning, Source::kData));
   }
+  if (!message.tool_calls.empty()) {
+    members.emplace_back("tool_calls", CallsValue(message.tool_calls, text_arguments));
+  }
+  for (const auto& [name, text] :
+       {std::pair("tool_call_id", &message.tool_call_id), std::pair("name", &message.name)}) {
+    if (!text->empty()) members.emplace_back(name, Value::Of(*text, Source::kData));
+  }
   return Value::Of(std::move(members), Source::kTemplate);
 }
 
 size_t BytesOf(std::span<const ChatMessage> messages, const ChatOptions& options) {
   size_t bytes = options.variables.is_null() ? 0 : options.variables.dump().size();
+  if (!options.tools.is_null()) bytes += options.tools.dump().size();
   for (const ChatMessage& message : messages) {
-    bytes += 64 + message.content.size() + message.reasoning.value_or("").size();
+    bytes += 64 + message.content.size() + message.reasoning.value_or("").size() +
+             message.tool_call_id.size() + message.name.size();
+    for (const ToolCall& call : message.tool_calls) {
+      bytes += 64 + call.id.size() + call.name.size() + call.arguments.size();
+    }
   }
   return bytes;
 }
@@ -123,6 +166,7 @@ ChatTemplate::ChatTemplate(ChatTemplateText text, const Tokenizer& tokenizer,
   }
   missing_markers_ = MissingMarkers(text.text, tokenizer);
   end_of_turn_ = FindEndOfTurn(tokenizer);
+  FindToolSupport(text.text, tokenizer);
 }
 
 // The token or marker that the template writes after a reply.
@@ -154,15 +198,52 @@ std::string ChatTemplate::FindEndOfTurn(const Tokenizer& tokenizer) const {
   return after == "\n\n" ? after : "";
 }
 
+void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tokenizer) {
+  constexpr std::string_view kFunction = "probe_function", kArgument = "probe_argument";
+  constexpr std::string_view kResult = "probe_result", kSystem = "probe_system";
+  const auto shows = [&](const std::vector<ChatMessage>& messages, bool with_tools,
+                         std::string_view shown) {
+    ChatOptions options;
+    if (with_tools) options.tools = ToolsJson({{.name = std::string(kFunction)}});
+    const Result<jinja::Text> prompt = RenderOnce(messages, options, true);
+    return prompt.ok() && prompt.value().bytes().find(shown) != std::string::npos;
+  };
+  const ChatMessage question = {ChatRole::kUser, "a question"};
+  ChatMessage calling = {ChatRole::kAssistant, ""};
+  calling.tool_calls = {
+      {.id = "probe0000", .name = std::string(kFunction), .arguments = R"({"probe_argument": 1})"}};
+  ChatMessage result = {ChatRole::kTool, std::string(kResult)};
+  result.tool_call_id = "probe0000";
+  result.name = kFunction;
+  tools_.format = FormatOf(text);
+  tools_.shows_tools = shows({question}, true, kFunction);
+  tools_.shows_system =
+      shows({{ChatRole::kSystem, std::string(kSystem)}, question}, false, kSystem);
+  for (const bool as_text : {false, true}) {
+    tools_.text_arguments = as_text;
+    tools_.shows_calls = shows({question, calling, result}, true, kArgument);
+    if (tools_.shows_calls) break;
+  }
+  if (!tools_.shows_calls) calling.tool_calls.clear();
+  tools_.shows_results = shows({question, calling, result}, tools_.shows_tools, kResult);
+  for (const std::string& marker : MarkersOf(tools_.format)) {
+    for (const SpecialToken& token : tokenizer.special_tokens()) {
+      if (token.text == marker) tools_.marker_tokens.push_back(token.token);
+    }
+  }
+}
+
 Result<jinja::Text> ChatTemplate::RenderOnce(std::span<const ChatMessage> messages,
                                              const ChatOptions& options,
                                              bool add_generation_prompt) const {
   std::vector<Value> values;
   values.reserve(messages.size());
-  for (const ChatMessage& message : messages) values.push_back(MessageValue(message));
+  for (const ChatMessage& message : messages) {
+    values.push_back(MessageValue(message, tools_.text_arguments));
+  }
   jinja::Variables variables = special_;
   variables.emplace_back("messages", Value::Of(std::move(values)));
-  variables.emplace_back("tools", Value::None());
+  variables.emplace_back("tools", jinja::FromJson(options.tools, Source::kData));
   variables.emplace_back("documents", Value::None());
   variables.emplace_back("add_generation_prompt", Value::Of(add_generation_prompt));
   for (const auto& [name, value] : options.variables.items()) {

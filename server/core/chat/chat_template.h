@@ -17,10 +17,12 @@
 #include "engine/text/tokenizer.h"
 #include "server/core/chat/built_in_templates.h"
 #include "server/core/error.h"
+#include "server/core/tools/call_format.h"
+#include "server/core/tools/tools.h"
 
 namespace triptych::server {
 
-enum class ChatRole { kSystem, kUser, kAssistant };
+enum class ChatRole { kSystem, kUser, kAssistant, kTool };
 
 constexpr std::string_view Name(ChatRole role) {
   switch (role) {
@@ -30,20 +32,37 @@ constexpr std::string_view Name(ChatRole role) {
       return "user";
     case ChatRole::kAssistant:
       return "assistant";
+    case ChatRole::kTool:
+      return "tool";
   }
   return "";
 }
 
 struct ChatMessage {
-  ChatRole role;
+  ChatRole role = ChatRole::kUser;
   std::string content;
   std::optional<std::string> reasoning = {};  // the variable reasoning_content
+  std::vector<ToolCall> tool_calls = {};      // of the assistant
+  std::string tool_call_id = {};              // kTool: of the call whose result this is
+  std::string name = {};                      // kTool: of the function, if the client names it
 };
 
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the prompt ends with the last message's text
   Json variables = nullptr;             // an object, or null: chat_template_kwargs
+  OrderedJson tools = nullptr;          // as ToolsJson makes them, or null
+};
+
+// Facts about a template's use of tools, found by rendering a small conversation.
+struct ToolSupport {
+  bool shows_tools = false;     // otherwise the server describes them
+  bool shows_calls = false;     // of the assistant's messages
+  bool shows_results = false;   // messages of the role "tool"
+  bool text_arguments = false;  // arguments of calls are texts for the template, not objects
+  bool shows_system = false;    // messages of the role "system"
+  CallFormat format = {};
+  std::vector<int32_t> marker_tokens = {};  // special tokens that mark calls
 };
 
 // The template of a model. Immutable and thread-safe.
@@ -63,6 +82,7 @@ class ChatTemplate {
   const std::string& end_of_turn() const { return end_of_turn_; }
   // True if replies may begin with thoughts in <think> and </think>.
   bool reasons() const { return reasons_; }
+  const ToolSupport& tools() const { return tools_; }
   // The markers <|...|> in the text that are no tokens of the tokenizer.
   const std::vector<std::string>& missing_markers() const { return missing_markers_; }
 
@@ -75,6 +95,7 @@ class ChatTemplate {
   Result<jinja::Text> RenderOnce(std::span<const ChatMessage> messages, const ChatOptions& options,
                                  bool add_generation_prompt) const;
   std::string FindEndOfTurn(const Tokenizer& tokenizer) const;
+  void FindToolSupport(const std::string& text, const Tokenizer& tokenizer);
 
   const std::string name_;
   std::string error_;
@@ -82,6 +103,7 @@ class ChatTemplate {
   jinja::Variables special_;
   std::string end_of_turn_;
   bool reasons_ = false;
+  ToolSupport tools_;
   std::vector<std::string> missing_markers_;
 };
 

@@ -6,8 +6,6 @@
 namespace triptych::server {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kBlanks = " \t\r\n";
 
 size_t FirstNotBlank(std::string_view text) {

@@ -11,6 +11,9 @@ namespace triptych::server {
 // of the text. Blanks around the tags are dropped.
 class ReasoningSplitter {
  public:
+  static constexpr std::string_view kOpen = "<think>";
+  static constexpr std::string_view kClose = "</think>";
+
   enum class Begin {
     kContent,   // the template has no thoughts: everything is content
     kUnknown,   // a tag decides

@@ -1,6 +1,7 @@
 #include "server/core/requests/output_grammars.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/base/request_limits.h"
@@ -10,6 +11,8 @@
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
+#include "server/core/chat/chat_template.h"
+#include "server/core/tools/call_grammar.h"
 
 namespace triptych::server {
 namespace {
@@ -34,6 +37,35 @@ grammar::Expression Parse(const OutputForm& form, grammar::Expressions& expressi
   return expressions.Choice(std::move(choices));
 }
 
+// Likewise; errors have the whole path.
+grammar::Expression ParseAt(const OutputForm& form, grammar::Expressions& expressions) {
+  try {
+    return Parse(form, expressions);
+  } catch (const grammar::GrammarError& error) {
+    throw grammar::GrammarError(error.what(), form.field + error.path());
+  }
+}
+
+grammar::Expression ParseOutput(const std::optional<OutputForm>& form, const CallForm* calls,
+                                grammar::Expressions& expressions) {
+  std::optional<grammar::Expression> answer;
+  if (form) answer = ParseAt(*form, expressions);
+  return calls == nullptr ? *answer : ParseCallForm(expressions, *calls, answer);
+}
+
+// A text that is the same for equal output alone.
+std::string KeyText(const std::optional<OutputForm>& form, const CallForm* calls) {
+  std::string text = calls == nullptr ? "" : calls->Key();
+  text = std::to_string(text.size()) + ':' + text;
+  if (!form) return text;
+  text += std::to_string(static_cast<int>(form->kind)) + ':';
+  text += form->text;
+  for (const std::string& choice : form->choices) {
+    text += std::to_string(choice.size()) + ':' + choice;
+  }
+  return text;
+}
+
 std::optional<Error> CheckForm(const OutputForm& form) {
   size_t bytes = form.text.size();
   for (const std::string& choice : form.choices) bytes += choice.size();
@@ -52,33 +84,43 @@ std::optional<Error> CheckForm(const OutputForm& form) {
   return std::nullopt;
 }
 
+// The special tokens that mark calls of functions.
+std::span<const int32_t> MarkerTokens(const ModelInfo& model) {
+  if (model.chat_template == nullptr) return {};
+  return model.chat_template->tools().marker_tokens;
+}
+
 }  // namespace
 
 OutputGrammars::OutputGrammars(const ModelRegistry& models)
-    : models_(models), vocabularies_(models.models().size()) {}
+    : models_(models), vocabularies_(2 * models.models().size()) {}
 
-std::shared_ptr<const grammar::Vocabulary> OutputGrammars::VocabularyOf(size_t model) {
+std::shared_ptr<const grammar::Vocabulary> OutputGrammars::VocabularyOf(size_t model,
+                                                                        bool with_markers) {
   const MutexLock lock(vocabularies_mutex_);
-  std::shared_ptr<const grammar::Vocabulary>& vocabulary = vocabularies_[model];
+  std::shared_ptr<const grammar::Vocabulary>& vocabulary = vocabularies_[2 * model + with_markers];
   if (vocabulary) return vocabulary;
   const Tokenizer& tokenizer = *models_.models()[model].tokenizer;
   std::vector<std::string> texts(tokenizer.vocab_size());
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     texts[token] = tokenizer.Decode(token);
   }
+  if (with_markers) {
+    for (const int32_t token : MarkerTokens(models_.models()[model])) {
+      texts[token] = tokenizer.SpecialText(token);
+    }
+  }
   for (const int32_t token : tokenizer.end_tokens()) texts[token].clear();
   vocabulary = std::make_shared<grammar::Vocabulary>(texts);
   return vocabulary;
 }
 
-Result<std::shared_ptr<const grammar::TokenGrammar>> OutputGrammars::Find(const OutputForm& form,
-                                                                          size_t model) {
-  if (const auto error = CheckForm(form)) return *error;
-  std::string text(form.text);
-  for (const std::string& choice : form.choices) {
-    text += std::to_string(choice.size()) + ':' + choice;
+Result<std::shared_ptr<const grammar::TokenGrammar>> OutputGrammars::Find(
+    const std::optional<OutputForm>& form, const CallForm* calls, size_t model) {
+  if (form) {
+    if (const auto error = CheckForm(*form)) return *error;
   }
-  Key key(model, form.kind, std::move(text));
+  Key key(model, KeyText(form, calls));
   {
     const MutexLock lock(mutex_);
     const auto found = std::find_if(entries_.begin(), entries_.end(),
@@ -91,12 +133,12 @@ Result<std::shared_ptr<const grammar::TokenGrammar>> OutputGrammars::Find(const 
   std::shared_ptr<const grammar::TokenGrammar> compiled;
   try {
     grammar::Expressions expressions;
-    const grammar::Expression start = Parse(form, expressions);
+    const grammar::Expression start = ParseOutput(form, calls, expressions);
     compiled = std::make_shared<grammar::TokenGrammar>(
         std::make_shared<grammar::Grammar>(grammar::Compile(expressions, start)),
-        VocabularyOf(model));
+        VocabularyOf(model, calls != nullptr && !MarkerTokens(models_.models()[model]).empty()));
   } catch (const grammar::GrammarError& error) {
-    return InvalidArgument(form.field + error.path(), error.what());
+    return InvalidArgument(error.path(), error.what());
   }
   const MutexLock lock(mutex_);
   entries_.push_front({std::move(key), compiled});

@@ -7,8 +7,9 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/base/mutex.h"
@@ -25,23 +26,26 @@ class OutputGrammars {
  public:
   explicit OutputGrammars(const ModelRegistry& models);
 
-  // The grammar of a form for the tokens of a model; an error names the form's field.
-  Result<std::shared_ptr<const grammar::TokenGrammar>> Find(const OutputForm& form, size_t model)
+  // The grammar, for the tokens of a model, of a form, of calls, or of either (GenerateParams); an
+  // error names the field. REQUIRES: a form or calls.
+  Result<std::shared_ptr<const grammar::TokenGrammar>> Find(const std::optional<OutputForm>& form,
+                                                            const CallForm* calls, size_t model)
       TRIPTYCH_EXCLUDES(mutex_);
 
  private:
-  using Key = std::tuple<size_t, OutputForm::Kind, std::string>;  // model, kind, text
+  using Key = std::pair<size_t, std::string>;  // model, text
   struct Entry {
     Key key;
     std::shared_ptr<const grammar::TokenGrammar> grammar;
   };
 
-  std::shared_ptr<const grammar::Vocabulary> VocabularyOf(size_t model)
+  // `with_markers`: the special tokens that mark calls of functions have their texts.
+  std::shared_ptr<const grammar::Vocabulary> VocabularyOf(size_t model, bool with_markers)
       TRIPTYCH_EXCLUDES(vocabularies_mutex_);
 
   const ModelRegistry& models_;
   Mutex vocabularies_mutex_;
-  // [model]; made when first needed
+  // [2 * model + with_markers]; made when first needed
   std::vector<std::shared_ptr<const grammar::Vocabulary>> vocabularies_
       TRIPTYCH_GUARDED_BY(vocabularies_mutex_);
   Mutex mutex_;

@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_CORE_REQUESTS_REQUEST_PARAMS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,8 @@
 #include <vector>
 
 namespace triptych::server {
+
+struct CallForm;
 
 // How a text becomes tokens.
 struct TextOptions {
@@ -73,11 +76,14 @@ struct GenerateParams {
   std::optional<int32_t> logprobs;
   bool ignore_eos = false;
   std::optional<OutputForm> form;  // any text if absent
-  std::optional<int32_t> n;        // 1 if absent
+  // The output calls functions, or else has the form; null: no calls.
+  std::shared_ptr<const CallForm> calls = nullptr;
+  std::optional<int32_t> n;  // 1 if absent
   std::span<const int32_t> stop_token_ids;
   int64_t min_new_tokens = 0;
   bool include_stop = false;
   bool show_special = false;
+  std::vector<int32_t> shown_tokens = {};  // special tokens that have their text in any case
   bool echo = false;
   std::optional<int32_t> prompt_logprobs;
   int32_t priority = 0;  // as triptych.v1.Priority numbers them: normal, high, normal, low

@@ -108,8 +108,8 @@ Result<std::shared_ptr<Call>> RequestService::Generate(std::span<const GenerateP
   for (const GenerateParams& params : all) {
     Result<ValidRequest> valid = Validate(params, models_.models()[model.value()]);
     if (!valid.ok()) return Refuse(model.value(), Outcome::kInvalid, valid.error());
-    if (params.form) {
-      auto grammar = grammars_.Find(*params.form, model.value());
+    if (params.form || params.calls) {
+      auto grammar = grammars_.Find(params.form, params.calls.get(), model.value());
       if (!grammar.ok()) return Refuse(model.value(), Outcome::kInvalid, grammar.error());
       valid.value().request.grammar = std::move(grammar).value();
     }

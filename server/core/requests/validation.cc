@@ -13,6 +13,7 @@
 #include "server/core/requests/context_length.h"
 #include "server/core/requests/field_checks.h"
 #include "server/core/requests/sampling_fields.h"
+#include "server/core/tools/call_grammar.h"
 
 namespace triptych::server {
 namespace {
@@ -201,8 +202,9 @@ std::optional<Error> TakeStops(const GenerateParams& params, const ModelInfo& mo
   if (auto error = CheckTokenIds(params.stop_token_ids, model, "stop_token_ids")) return error;
   request.stop_tokens.assign(params.stop_token_ids.begin(), params.stop_token_ids.end());
   if (!params.end_of_turn.empty()) {
-    // The text of a form may contain it.
-    if (!params.form) request.stop.push_back(params.end_of_turn);
+    // The text of a form may contain it, except of an answer.
+    const bool answers = !params.form && (!params.calls || params.calls->may_answer);
+    if (answers) request.stop.push_back(params.end_of_turn);
     for (const SpecialToken& special : model.tokenizer->special_tokens()) {
       if (special.text == params.end_of_turn) request.stop_tokens.push_back(special.token);
     }
@@ -294,6 +296,7 @@ Result<ValidRequest> Validate(const GenerateParams& params, const ModelInfo& mod
   request.ignore_eos = params.ignore_eos;
   request.include_stop = params.include_stop;
   request.show_special = params.show_special;
+  request.shown_tokens = params.shown_tokens;
   request.share_prefix = !params.bypass_prefix_cache;
   if ((error = TakeDrafts(params, model, request))) return *error;
   if (params.echo) valid.value().echo = EchoOf(params.prompt, valid.value(), *model.tokenizer);

@@ -172,7 +172,7 @@ TEST_F(OllamaTest, ErrorsAreTexts) {
   } bad[] = {
       {"/api/chat", Ask({{"model", "other"}}), 404, "other"},
       {"/api/chat", {{"messages", json::array()}}, 400, "model is missing"},
-      {"/api/chat", Ask({{"tools", {{{"type", "function"}}}}}), 400, "tools is"},
+      {"/api/chat", Ask({{"tools", {{{"type", "function"}}}}}), 400, "tools[0].function is"},
       {"/api/chat", Ask({{"format", "xml"}}), 400, "format is \"xml\""},
       {"/api/chat", Ask({{"model", "gqa"}}), 400, "has no chat template"},
       {"/api/chat", Ask({{"messages", {{{"role", "user"}, {"content", "a"}, {"images", {"x"}}}}}}),

@@ -151,7 +151,7 @@ const tests = {
     await fails(client.chat.completions.create({ ...asked, temperature: 1000 }),
       { ...bad, param: 'temperature' });
     await fails(client.chat.completions.create({ ...asked, tools: [{ type: 'function' }] }),
-      { ...bad, param: 'tools' });
+      { ...bad, param: 'tools[0].function' });
     const image = [{ type: 'image_url', image_url: { url: 'data:,' } }];
     await fails(client.chat.completions.create({ ...asked, messages: [{ role: 'user', content: image }] }),
       { ...bad, param: 'messages[0].content[0].type' });

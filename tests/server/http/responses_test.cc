@@ -201,7 +201,7 @@ TEST_F(ResponsesTest, ErrorsNameTheMember) {
             "messages[0].content[0].type", "is \"thinking\""},
            {"/v1/responses",
             R"({"input": [{"type": "function_call_output", "role": "user", "content": ""}]})",
-            "input[0].type", "is \"function_call_output\""},
+            "input[0].output", "is missing"},
            {"/v1/responses", R"({"input": "a", "previous_response_id": "resp_1"})",
             "previous_response_id", "is not supported"},
            {"/v1/responses", R"({"input": "a", "max_output_tokens": 0})", "max_output_tokens",

@@ -1,0 +1,95 @@
+#include "server/core/tools/tools.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+
+#include "engine/base/quoted.h"
+#include "engine/base/request_limits.h"
+
+namespace triptych::server {
+namespace {
+
+// The name of a tool's field, from that of its parameters: "tools[0].function.name".
+std::string NameField(const Tool& tool) {
+  return tool.field.substr(0, tool.field.rfind('.') + 1) + "name";
+}
+
+}  // namespace
+
+bool IsToolNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
+}
+
+bool IsToolName(std::string_view name) {
+  return limits::kToolNameBytes.Contains(name.size()) &&
+         std::all_of(name.begin(), name.end(), IsToolNameCharacter);
+}
+
+std::optional<Error> CheckTools(const ToolOptions& options, const std::string& list) {
+  if (options.tools.size() > limits::kMaxTools) {
+    return InvalidArgument(list, "has " + std::to_string(options.tools.size()) +
+                                     " tools; allowed: at most " +
+                                     std::to_string(limits::kMaxTools));
+  }
+  std::set<std::string_view> names;
+  size_t bytes = 0;
+  for (const Tool& tool : options.tools) {
+    if (!IsToolName(tool.name)) {
+      return InvalidArgument(NameField(tool), "is " + Quoted(tool.name) +
+                                                  "; allowed: 1 to 128 letters, digits, '_', "
+                                                  "'-' and '.'");
+    }
+    if (!names.insert(tool.name).second) {
+      return InvalidArgument(NameField(tool),
+                             "is " + Quoted(tool.name) + ", which is repeated; allowed: once");
+    }
+    bytes += tool.description.value_or("").size();
+    if (!tool.parameters.is_null()) bytes += tool.parameters.dump().size();
+  }
+  if (bytes > limits::kMaxGrammarBytes) {
+    return InvalidArgument(list, "has " + std::to_string(bytes) +
+                                     " bytes of descriptions and schemas; allowed: at most " +
+                                     std::to_string(limits::kMaxGrammarBytes));
+  }
+  if (options.choice == ToolOptions::Choice::kRequired && options.tools.empty()) {
+    return InvalidArgument(
+        "tool_choice", "requires a call, but " + list + " has none; allowed: \"none\", \"auto\"");
+  }
+  if (!options.function.empty() && !names.contains(options.function)) {
+    return InvalidArgument("tool_choice", "is " + Quoted(options.function) + ", which is not in " +
+                                              list + "; allowed: the name of a tool");
+  }
+  return std::nullopt;
+}
+
+OrderedJson ToolsJson(const std::vector<Tool>& tools) {
+  OrderedJson list = OrderedJson::array();
+  for (const Tool& tool : tools) {
+    OrderedJson function = {{"name", tool.name}};
+    if (tool.description) function["description"] = *tool.description;
+    if (!tool.parameters.is_null()) function["parameters"] = tool.parameters;
+    list.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return list;
+}
+
+std::string ToolCallId(std::string_view request_id, size_t choice, size_t call) {
+  constexpr std::string_view kDigits =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  constexpr int kLength = 9;
+  const std::string text =
+      std::string(request_id) + ':' + std::to_string(choice) + ':' + std::to_string(call);
+  uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 1099511628211U;
+  hash ^= hash >> 32;
+  std::string id;
+  for (int i = 0; i < kLength; ++i) {
+    id += kDigits[hash % kDigits.size()];
+    hash /= kDigits.size();
+  }
+  return id;
+}
+
+}  // namespace triptych::server
