@@ -12,14 +12,17 @@
 namespace triptych::grammar {
 namespace {
 
-// The characters of a plain text; absent if it is not plain.
+// A mask looks at each character of the longest plain token; longer ones are few.
+constexpr int32_t kMaxPlainCharacters = 32;
+
+// The characters of a plain token; absent if it is not plain.
 std::optional<int32_t> PlainCharacters(std::string_view text) {
   int32_t characters = 0;
   for (; !text.empty(); ++characters) {
     const Utf8Piece piece = FirstUtf8Piece(text);
     const auto first = static_cast<unsigned char>(text.front());
-    const bool is_plain =
-        piece.kind == Utf8Piece::kCharacter && first >= 0x20 && first != '"' && first != '\\';
+    const bool is_plain = piece.kind == Utf8Piece::kCharacter && first >= 0x20 && first != '"' &&
+                          first != '\\' && characters < kMaxPlainCharacters;
     if (!is_plain) return std::nullopt;
     text.remove_prefix(piece.length);
   }

@@ -53,8 +53,8 @@ class Vocabulary {
   int32_t max_bytes() const { return max_bytes_; }
   const TokenTrie& tokens() const { return all_; }
 
-  // Plain tokens are whole plain characters: those that a JSON string holds as they are, which are
-  // all except ", \ and control characters.
+  // Plain tokens are up to 32 whole plain characters: those that a JSON string holds as they are,
+  // which are all except ", \ and control characters.
 
   // The plain tokens of at most `characters` characters.
   struct PlainTokens {

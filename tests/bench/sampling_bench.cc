@@ -2,36 +2,26 @@
 // batch of sequences, from given logits that replace the random model's.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "engine/backend/cpu/cpu_model.h"
-#include "engine/backend/cpu/pack_weights.h"
-#include "engine/base/ceil_div.h"
+#include "engine/base/formats.h"
 #include "engine/base/version.h"
-#include "engine/checkpoint/config/config_file.h"
-#include "engine/kernels/context.h"
 #include "engine/serving/engine.h"
+#include "tests/bench/given_logits.h"
 #include "tests/bench/median.h"
-#include "tests/support/random_model.h"
 #include "tests/support/tokenizer.h"
 
 namespace triptych {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   int64_t vocab_size = 151'936;
@@ -41,44 +31,8 @@ struct Options {
   std::string dtype = "bfloat16";
 };
 
-// Computes its model's steps, but returns given logits.
-class GivenLogits final : public ModelBackend {
- public:
-  explicit GivenLogits(std::unique_ptr<ModelBackend> model) : model_(std::move(model)) {}
-
-  std::span<const float> Step(const StepInput& step) override {
-    const auto start = Clock::now();
-    const size_t count = model_->Step(step).size();
-    took = Clock::now() - start;
-    says_.assign(given.begin(), given.begin() + static_cast<int64_t>(count));
-    ended = Clock::now();
-    return says_;
-  }
-  const BackendInfo& info() const override { return model_->info(); }
-
-  std::vector<float> given;  // [batch, vocab]
-  Clock::duration took{};    // model time of the last step
-  Clock::time_point ended;
-
- private:
-  std::unique_ptr<ModelBackend> model_;
-  std::vector<float> says_;
-};
-
 // Positions of a sequence: at most one start per step, then the measured steps.
 int64_t Positions(const Options& options) { return options.batch + options.repetitions + 4; }
-
-// The 110M Llama shape with MHA, except for the vocabulary.
-ModelConfig Config(const Options& options) {
-  const std::string json = R"({"attention": "mha", "hidden_size": 768, "num_attention_heads": 12,
-    "num_hidden_layers": 12, "intermediate_size": 2048, "position_embedding": "rope",
-    "norm": "rms_norm", "mlp": "swiglu", "tie_word_embeddings": true, "torch_dtype": "float32",
-    "vocab_size": )";
-  return checkpoint::ParseModelConfig(
-      json + std::to_string(options.vocab_size) +
-          ", \"max_position_embeddings\": " + std::to_string(Positions(options)) + "}",
-      "sampling_bench");
-}
 
 enum class Shape { kPeaks, kNormal, kEqual };
 
@@ -101,38 +55,17 @@ std::vector<float> MakeLogits(Shape shape, const Options& options) {
   return logits;
 }
 
-struct Sink final : serving::RequestSink {
-  void OnRejected(serving::SubmitStatus) override {
-    throw std::runtime_error("the engine rejected a request");
-  }
-  void OnDelta(serving::Delta) override { ++tokens; }
-  void OnFinish(serving::Completion result) override {
-    if (result.reason == serving::FinishReason::kFailed) throw std::runtime_error(result.error);
-  }
-  int64_t tokens = 0;
-};
-
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options) {
-    const auto context = std::make_shared<kernels::KernelContext>(options.threads);
-    const ModelConfig config = Config(options);
-    const WeightFormat format = Names<WeightFormat>().at(options.dtype);
-    BackendOptions backend{.cache_format = DefaultCacheFormat(format)};
-    const CacheGeometry geometry =
-        MakeCacheGeometry(config, backend.cache_format, backend.block_positions);
-    backend.kv_cache_bytes = options.batch * geometry.BlockBytes() *
-                             CeilDiv(config.max_position_embeddings, backend.block_positions);
-    cpu::CpuWeights weights =
-        cpu::PackWeights(config, Cast(RandomWeights(config, 1), ToScalarType(TensorsFor(format))),
-                         format, {}, context->pool);
-    auto model = std::make_unique<GivenLogits>(
-        std::make_unique<cpu::CpuModel>(config, std::move(weights), backend, context));
-    model_ = model.get();
-    engine_ = std::make_unique<serving::Engine>(
-        std::move(model), TestTokenizer(),
-        serving::EngineOptions{.max_running = options.batch, .prefix_cache = false},
-        serving::EngineClock::now, context);
+    GivenEngine made = MakeGivenEngine({.vocab_size = options.vocab_size,
+                                        .batch = options.batch,
+                                        .positions = Positions(options),
+                                        .threads = options.threads,
+                                        .dtype = options.dtype},
+                                       TestTokenizer());
+    model_ = made.model;
+    engine_ = std::move(made.engine);
   }
 
   void Run() {
@@ -171,10 +104,7 @@ class Bench {
   };
 
   Times Measure(const serving::SamplingParams& params, std::optional<int32_t> logprobs) {
-    const auto microseconds = [](Clock::duration d) {
-      return std::chrono::duration<double, std::micro>(d).count();
-    };
-    std::vector<std::shared_ptr<Sink>> sinks;
+    std::vector<std::shared_ptr<CountingSink>> sinks;
     for (int64_t i = 0; i < options_.batch; ++i) {
       serving::Request request;
       request.id = std::to_string(++requests_);
@@ -184,7 +114,7 @@ class Bench {
       request.sampling = params;
       request.logprobs = logprobs;
       request.ignore_eos = true;
-      sinks.push_back(std::make_shared<Sink>());
+      sinks.push_back(std::make_shared<CountingSink>());
       engine_->Submit(std::move(request), sinks.back());
     }
     // Until all sequences decode and the step's buffers are allocated.
@@ -194,8 +124,8 @@ class Bench {
     std::vector<double> steps, choices;
     for (int64_t i = 0; i < options_.repetitions; ++i) {
       engine_->Step();
-      choices.push_back(microseconds(Clock::now() - model_->ended));
-      steps.push_back(microseconds(model_->took));
+      choices.push_back(Microseconds(GivenLogits::Clock::now() - model_->ended));
+      steps.push_back(Microseconds(model_->took));
     }
     engine_->CancelAll();
     return {Median(steps), Median(choices)};
