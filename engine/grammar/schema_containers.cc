@@ -83,6 +83,7 @@ Expression SchemaCompiler::UniqueArray(const OrderedJson& schema, const std::str
   }
   if (values.size() > kMaxUnique) refuse();
   std::vector<Expression> constants;
+  constants.reserve(values.size());
   for (const OrderedJson& one : values) constants.push_back(Constant(one));
   // [u]: what may follow items that are the values of the bits of u.
   std::vector<Expression> rest(size_t{1} << values.size());
