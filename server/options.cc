@@ -214,7 +214,7 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
   add_count("--max-running", engine.max_running, 1 << 16, "Running sequences per model");
   add_count("--max-waiting", engine.max_waiting, 1 << 20, "Queued requests per model");
   add_count("--max-waiting-tokens", engine.max_waiting_tokens, int64_t{1} << 40,
-            "Prompt tokens of the queued requests per model");
+            "Tokens of the queued requests' prompts and predictions per model");
   AddSeconds(app, "--queue-timeout", engine.queue_timeout, 0,
              "Longest time of a request in the queue, seconds; 0: unlimited");
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,

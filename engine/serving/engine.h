@@ -32,7 +32,7 @@ struct EngineOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t max_waiting = 1024;                  // requests in the queue
-  int64_t max_waiting_tokens = 1 << 20;        // tokens of their prompts
+  int64_t max_waiting_tokens = 1 << 20;        // of their prompts and predictions
   std::chrono::milliseconds queue_timeout{0};  // a longer wait is refused; 0: never
   bool prefix_cache = true;
   double max_slowdown =

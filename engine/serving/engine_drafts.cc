@@ -54,7 +54,7 @@ void Engine::Deliver(Sequence& sequence, std::span<LogitRow> rows) {
   SequenceSpeculation& speculation = sequence.speculation;
   const auto drafted = std::ssize(rows) - 1;
   const auto is_accepted = [&](int64_t i) {
-    return i < drafted && rows[i].token == rows[i + 1].draft && !rows[i].complete;
+    return i < drafted && rows[i].token == rows[i + 1].draft;
   };
   if (drafted > 0) {
     int64_t accepted = 0;

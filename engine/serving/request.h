@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,13 +54,15 @@ struct Request {
   std::optional<int32_t> logprobs;  // report the chosen token's and those of this many top tokens
   // Report those of prompt[1:], each with this many top tokens. The whole prompt is then computed.
   std::optional<int32_t> prompt_logprobs;
-  // Tokens that the output is expected to resemble; the engine drafts from them. Change its speed
-  // only.
+  // Tokens that the output is expected to resemble: drafts, which change its speed only.
   std::vector<int32_t> prediction;
   int32_t most_drafted = kMostDrafted;  // tokens in a step; 0: no speculation
   // Use registered blocks of other requests, and register blocks for them. Does not change the
   // output.
   bool share_prefix = true;
+
+  // Tokens that it holds while it waits.
+  int64_t tokens() const { return std::ssize(prompt) + std::ssize(prediction); }
 };
 
 // A model's defaults for the fields that a request does not set.
@@ -73,7 +76,7 @@ uint64_t ChoiceSeed(uint64_t seed, int32_t choice);
 
 enum class SubmitStatus {
   kAccepted,
-  kQueueFull,      // too many waiting requests or prompt tokens
+  kQueueFull,      // too many waiting requests or tokens
   kQueueTimeout,   // waited too long to be scheduled
   kPromptTooLong,  // no room in the context for the prompt and one new token (if any is requested)
   kNeverFits,      // needs more blocks than the pool has

@@ -32,7 +32,7 @@ SubmitStatus Scheduler::Submit(Request request, const std::shared_ptr<RequestSin
     return SubmitStatus::kNeverFits;
   }
   if (queue_.size() >= limits_.max_waiting ||
-      (queue_.size() > 0 && queue_.prompt_tokens() + prompt > limits_.max_waiting_tokens)) {
+      (queue_.size() > 0 && queue_.tokens() + request.tokens() > limits_.max_waiting_tokens)) {
     return SubmitStatus::kQueueFull;
   }
 

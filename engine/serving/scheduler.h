@@ -28,7 +28,7 @@ struct SchedulerLimits {
   // Maxima of the requests that were never admitted; beyond them Submit returns kQueueFull. An
   // empty queue accepts any prompt.
   int64_t max_waiting = 1024;
-  int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // tokens of their prompts
+  int64_t max_waiting_tokens = std::numeric_limits<int64_t>::max();  // Request::tokens
   int64_t max_positions = 0;                                         // the model's context
   std::optional<int64_t> expand_from = {};                           // BackendInfo::expand_from
   // Position from which a prompt's cache rows differ from those of generated tokens; absent: never.

@@ -113,7 +113,7 @@ class SpeculationPolicy {
 
   const Speculation speculation_;
   StepCosts costs_;
-  // Of all sequences, by Draft::strength.
+  // By Draft::strength, of all sequences.
   std::vector<Acceptance> rates_{{0.3, 4}, {0.5, 4}, {0.7, 4}, {0.9, 4}};
   // Buffers of one call.
   struct Row {

@@ -12,7 +12,7 @@ void TurnQueue::Push(Sequence& sequence) {
   client->second.requests.emplace(Key{sequence.turn, sequence.order}, &sequence);
   arrivals_.emplace(Key{request.arrived, sequence.order}, &sequence);
   ++size_;
-  tokens_ += sequence.prompt_length();
+  tokens_ += sequence.request->tokens();
   Reorder(client);
 }
 
@@ -40,7 +40,7 @@ void TurnQueue::Erase(Clients::iterator client, const Sequence& sequence) {
   assert(erased == 1);
   arrivals_.erase({request.arrived, sequence.order});
   --size_;
-  tokens_ -= sequence.prompt_length();
+  tokens_ -= sequence.request->tokens();
   Reorder(client);
 }
 

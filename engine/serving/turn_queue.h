@@ -48,8 +48,8 @@ class TurnQueue {
   // Removes a request that will not be served. REQUIRES: it is in the queue.
   void Remove(const Sequence& sequence);
 
-  int64_t size() const { return size_; }             // requests
-  int64_t prompt_tokens() const { return tokens_; }  // of all their prompts
+  int64_t size() const { return size_; }      // requests
+  int64_t tokens() const { return tokens_; }  // of all their prompts and predictions
   // The request that arrived first; null if there is none.
   Sequence* Oldest() const;
 

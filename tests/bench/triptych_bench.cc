@@ -69,6 +69,7 @@ struct Options {
   int64_t waiting = 0;
   int64_t prompt = 512;
   int64_t generate = 64;
+  int64_t edit = 0;
   int64_t chunk = 512;
   int64_t threads = std::max(1u, std::thread::hardware_concurrency());
   int64_t repetitions = 3;
@@ -119,8 +120,9 @@ int64_t FillSteps(const Options& options) {
 
 // Positions of the longest sequence that these options need.
 int64_t PositionsNeeded(const Options& options) {
-  return std::max(options.prompt + 1, options.context + options.generate + 1 +
-                                          (options.random_cache ? 0 : FillSteps(options)));
+  const int64_t decoded =
+      options.context + options.generate + 1 + (options.random_cache ? 0 : FillSteps(options));
+  return std::max({options.prompt + 1, options.context + options.edit + 1, decoded});
 }
 
 // A model to measure. Its weights are read, or released, part by part.
@@ -172,8 +174,8 @@ std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, const Source& s
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
   const CacheGeometry geometry = MakeCacheGeometry(config, cache_format, kBlockPositions);
-  const int64_t blocks = geometry.Groups().count() * std::max(options.batch * BlocksFor(positions),
-                                                              BlocksFor(options.prompt + 1));
+  const int64_t blocks = geometry.Groups().count() *
+                         std::max(options.batch * BlocksFor(positions), BlocksFor(positions));
   cpu::CpuWeights weights =
       cpu::PackWeights(config, *source.weights, source.formats, {}, context->pool);
   return std::make_unique<cpu::CpuModel>(
@@ -225,6 +227,7 @@ class Bench {
                         {"tokens_per_second", Median(decoded.tokens_per_second)},
                         {"step_seconds", MinimumAndMedian(decoded.step_seconds)}};
     }
+    if (options_.edit > 0) json["edit"] = Edit();
     if (!options_.prompt_ids.empty()) json["tokens"] = decoded.tokens;
     return json;
   }
@@ -251,7 +254,8 @@ class Bench {
                                .max_running = options_.batch,
                                .max_waiting = options_.batch + options_.waiting,
                                .prefix_cache = false,
-                               .max_slowdown = kNever},
+                               .max_slowdown = kNever,
+                               .speculation = serving::Speculation::kWherePays},
         serving::EngineClock::now, context_);
   }
 
@@ -261,12 +265,17 @@ class Bench {
     return ids;
   }
 
+  // Greedy, without speculation.
   std::shared_ptr<RecordingSink> Submit(std::vector<int32_t> prompt, int64_t max_new_tokens) {
     serving::Request request;
-    request.id = std::to_string(++requests_);
     request.prompt = std::move(prompt);
     request.max_new_tokens = max_new_tokens;
     request.sampling.temperature = 0;
+    request.most_drafted = 0;
+    return Submit(std::move(request));
+  }
+  std::shared_ptr<RecordingSink> Submit(serving::Request request) {
+    request.id = std::to_string(++requests_);
     request.ignore_eos = true;
     auto sink = std::make_shared<RecordingSink>();
     engine_->Submit(std::move(request), sink);
@@ -327,6 +336,49 @@ class Bench {
       decoded.tokens = sinks.front()->tokens;
     }
     return decoded;
+  }
+
+  // One stream that generates a text: without speculation, with it, and with a prediction that
+  // differs from the text in one token. The text is sampled, so that it does not repeat itself.
+  Json Edit() {
+    serving::Request request;
+    request.prompt = RandomIds(options_.context);
+    request.max_new_tokens = options_.edit;
+    request.seed = static_cast<uint64_t>(options_.seed);
+    const char* const names[] = {"off", "without_repeats", "edited"};
+    std::vector<double> rates[3];
+    Json json = {{"tokens", options_.edit}};
+    std::vector<int32_t> text;
+    for (int64_t i = 0; i <= options_.repetitions; ++i) {  // the first one warms up
+      for (int mode = 0; mode < 3; ++mode) {
+        request.most_drafted = mode == 0 ? 0 : serving::kMostDrafted;
+        request.prediction.clear();
+        if (mode == 2) {
+          request.prediction = text;
+          request.prediction[text.size() / 2] = request.prompt.front();
+        }
+        const auto sink = Submit(request);
+        while (engine_->Step()) {
+        }
+        Check(*sink);
+        if (text.empty()) text = sink->tokens;
+        if (sink->tokens != text) throw std::runtime_error("speculation changed the text");
+        if (i == 0) continue;
+        const serving::RequestUsage& usage = sink->completion->usage;
+        rates[mode].push_back(static_cast<double>(options_.edit - 1) / Seconds(usage.decode_time));
+        json[names[mode]] = {{"tokens_per_second", Median(rates[mode])},
+                             {"drafted", usage.drafted_tokens},
+                             {"accepted", usage.accepted_tokens}};
+      }
+    }
+    for (int mode = 1; mode < 3; ++mode) {
+      std::vector<double> speedups;  // by repetition: other work of the machine slows all modes
+      for (size_t i = 0; i < rates[0].size(); ++i) {
+        speedups.push_back(rates[mode][i] / rates[0][i]);
+      }
+      json[names[mode]]["speedup"] = Median(speedups);
+    }
+    return json;
   }
 
   // Model steps without the engine, for contexts that take long to compute: cache and tokens are
@@ -479,6 +531,8 @@ void AddMeasurementFlags(CLI::App& app, Options& options) {
   count("--waiting", options.waiting, 0, 1 << 20, "requests that wait in the queue during decode");
   count("--generate", options.generate, 0, kMaxCount, "measured tokens per sequence; 0: no decode");
   count("--prompt", options.prompt, 0, kMaxCount, "tokens of the measured prompt; 0: no prefill");
+  count("--edit", options.edit, 0, kMaxCount,
+        "tokens of a text that one stream generates with and without speculation; 0: no text");
   count("--chunk", options.chunk, 1, kMaxCount, "maximum token rows per step");
   app.add_flag("--random-cache", options.random_cache,
                "fill the cache with random numbers instead of computing prompts, to decode at long "

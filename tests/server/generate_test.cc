@@ -683,6 +683,26 @@ TEST(GenerateTest, SharesWhatIsCachedUnlessToldNotTo) {
   EXPECT_EQ(server.Stats("mha").requests().cached_prompt_tokens(), 2 * kBlockPositions);
 }
 
+TEST(GenerateTest, DraftsChangeNoOutput) {
+  TestServerOptions options;
+  options.speculation = serving::Speculation::kAlways;
+  const TestServer server(options);
+  v1::GenerateRequest request = Greedy("mha", "To be", 24);
+  for (const char letter : std::string("abcdef ")) {
+    request.mutable_sampling()->add_allowed_token_ids(letter);
+  }
+  request.set_max_draft_tokens(0);
+  const auto plain = Generate(server.inference(), request);
+  EXPECT_EQ(plain->completion().usage().draft_tokens(), 0);
+  request.clear_max_draft_tokens();
+  request.set_prediction(plain->text());
+  const auto predicted = Generate(server.inference(), request);
+  EXPECT_EQ(predicted->tokens(), plain->tokens());
+  const v1::Usage& usage = predicted->completion().usage();
+  EXPECT_GT(usage.accepted_draft_tokens(), 10);
+  EXPECT_GE(usage.draft_tokens(), usage.accepted_draft_tokens());
+}
+
 TEST(GenerateTest, EchoesThePrompt) {
   const TestServer server;
   v1::GenerateRequest request = Greedy("mha", "h\u00e9llo", 5);

@@ -40,6 +40,7 @@ ServerOptions MakeOptions(const TestServerOptions& test, const std::filesystem::
   options.engine.max_batch_tokens = test.max_batch_tokens;
   options.engine.max_running = test.max_running;
   options.engine.max_waiting = test.max_waiting;
+  options.engine.speculation = test.speculation;
   options.backend.expand_from = test.expand_from;
   options.chat_template = test.chat_template;
   return options;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "engine/serving/speculation.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -74,6 +75,7 @@ struct TestServerOptions {
   int64_t max_batch_tokens = 512;
   int64_t max_running = 64;
   int64_t max_waiting = 1024;
+  serving::Speculation speculation = serving::Speculation::kOff;
   std::optional<int64_t> expand_from = {};
   std::optional<ChatTemplateText> chat_template = {};
   AdmissionLimits admission = {};

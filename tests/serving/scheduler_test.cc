@@ -149,6 +149,17 @@ TEST(SchedulerSubmitTest, ARequestThatCanNeverRunIsRefusedFirst) {
   EXPECT_TRUE(h.scheduler_.empty());
 }
 
+TEST(SchedulerSubmitTest, PredictionsCountAsTokensOfTheQueue) {
+  Harness h({.max_waiting_tokens = 10, .max_positions = 100}, 100, 4);
+  Request request = MakeRequest("a", 4, 2);
+  request.prediction.assign(7, 1);
+  EXPECT_EQ(h.Submit(request), SubmitStatus::kAccepted);
+  request.id = "b";
+  EXPECT_EQ(h.Submit(request), SubmitStatus::kQueueFull);
+  request.prediction.clear();
+  EXPECT_EQ(h.Submit(request), SubmitStatus::kQueueFull);
+}
+
 TEST(SchedulerSubmitTest, TheQueueIsBoundedInPromptTokensToo) {
   Harness h({.max_waiting_tokens = 10, .max_positions = 100}, 100, 4);
   EXPECT_EQ(h.Submit("a", 50, 2),

@@ -39,7 +39,7 @@ class TurnQueueTest : public testing::Test {
       queue_.PopFront(EngineClock::time_point(now++));
     }
     EXPECT_EQ(queue_.size(), 0);
-    EXPECT_EQ(queue_.prompt_tokens(), 0);
+    EXPECT_EQ(queue_.tokens(), 0);
     return served;
   }
 
@@ -97,7 +97,7 @@ TEST_F(TurnQueueTest, RemovesFromEverywhere) {
   Sequence& first = Push("1", "a", 0s);
   Push("2", "a", 1s);
   Sequence& other = Push("3", "b", 2s);
-  EXPECT_EQ(queue_.prompt_tokens(), 6);
+  EXPECT_EQ(queue_.tokens(), 6);
   EXPECT_EQ(queue_.Oldest()->request->id, "1");
   queue_.Remove(first);
   queue_.Remove(other);

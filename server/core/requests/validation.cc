@@ -254,6 +254,9 @@ std::optional<Error> TakeDrafts(const GenerateParams& params, const ModelInfo& m
   auto tokens = EncodeText(params.prediction, {}, std::nullopt, "prediction", *model.tokenizer);
   if (!tokens.ok()) return tokens.error();
   request.prediction = std::move(tokens).value();
+  // The output is no longer.
+  const int64_t most = MostPositions(model);
+  if (std::ssize(request.prediction) > most) request.prediction.resize(most);
   return std::nullopt;
 }
 

@@ -330,6 +330,17 @@ TEST(ChatCompletionsTest, ErrorsNameTheField) {
            {R"("messages": [USER], "stop": [""])", "stop[0]", "is 0 bytes long"},
            {R"("messages": [USER], "logit_bias": {"999": 1})", "logit_bias[999]", "no token"},
            {R"("messages": [USER], "stream_options": {})", "stream_options", "only with stream"},
+           {R"("messages": [USER], "speculative.n_max": -1)", "speculative.n_max",
+            "is -1; allowed: 0 to"},
+           {R"("messages": [USER], "prediction": "a")", "prediction", "allowed: an object"},
+           {R"("messages": [USER], "prediction": {"type": "model", "content": "a"})",
+            "prediction.type", "allowed: \"content\""},
+           {R"("messages": [USER], "prediction": {"type": "content"})", "prediction.content",
+            "is missing"},
+           {R"("messages": [USER], "prediction": {"content": 3})", "prediction.content",
+            "is 3; allowed: a string"},
+           {R"("messages": [USER], "prediction": {"content": [{"type": "text"}]})",
+            "prediction.content[0]", "allowed: a part with a text"},
        }) {
     std::string members = bad.members;
     if (const size_t at = members.find("USER"); at != members.npos) members.replace(at, 4, user);
@@ -362,6 +373,28 @@ TEST(ChatCompletionsTest, TheMostNewTokensAreTheModelsDefault) {
   EXPECT_EQ(tokens(), 7);
   request.erase("max_tokens");
   EXPECT_EQ(tokens(), 5);
+}
+
+TEST(ChatCompletionsTest, APredictionChangesNoReply) {
+  TestServerOptions options = Chatting();
+  options.speculation = serving::Speculation::kAlways;
+  const TestServer server(options);
+  HttpClient client(server.http_address());
+  json request = Ask("mha", "To be", 24);
+  request["allowed_token_ids"] = std::vector<int>{'a', 'b', 'c', 'd', 'e', 'f', ' '};
+  request["speculative.n_max"] = 0;
+  const json plain = client.Post(kPath, request).json();
+  const json none = {{"accepted_prediction_tokens", 0}, {"rejected_prediction_tokens", 0}};
+  EXPECT_EQ(plain.at("usage").at("completion_tokens_details"), none);
+  request.erase("speculative.n_max");
+  const std::string reply = plain.at("choices")[0].at("message").at("content");
+  for (const json& content : {json(reply), json::array({{{"type", "text"}, {"text", reply}}})}) {
+    request["prediction"] = {{"type", "content"}, {"content", content}};
+    const json predicted = client.Post(kPath, request).json();
+    EXPECT_EQ(predicted.at("choices"), plain.at("choices"));
+    const json& details = predicted.at("usage").at("completion_tokens_details");
+    EXPECT_GT(details.at("accepted_prediction_tokens"), 10);
+  }
 }
 
 TEST(ChatCompletionsTest, NullCountsAsAbsent) {
