@@ -200,7 +200,7 @@ CompletionAnswer::ChoiceText ChatCompletion::WholeText(size_t choice,
   if (calls > 0) {
     for (JsonOutput& call : message["tool_calls"]) call.erase("index");
   }
-  return {{{"message", std::move(message)}}, calls > 0};
+  return {.json = {{"message", std::move(message)}}, .calls = calls > 0};
 }
 
 CompletionAnswer::ChoiceText ChatCompletion::ChunkText(size_t choice, const std::string& text,
@@ -210,7 +210,8 @@ CompletionAnswer::ChoiceText ChatCompletion::ChunkText(size_t choice, const std:
   if (!stream.begun) delta = {{"role", "assistant"}, {"content", ""}};
   stream.begun = true;
   delta.update(Message(choice, stream.parser.Push(text, last), stream.calls));
-  return {{{"delta", std::move(delta)}}, stream.calls > 0};
+  const bool empty = delta.empty();
+  return {.json = {{"delta", std::move(delta)}}, .calls = stream.calls > 0, .empty = empty};
 }
 
 }  // namespace triptych::server

@@ -120,10 +120,11 @@ std::string CompletionAnswer::Whole() const {
 
 std::string CompletionAnswer::Events(const StreamChunk& chunk) {
   const Choice news = Read(chunk);
+  const ChoiceText text = ChunkText(chunk.choice, news.text, chunk.completion.has_value());
+  if (text.empty && !logprobs_ && !news.reason && !usage_in_chunks_) return "";
   JsonOutput event = Head(kind_.chunk_object);
   event["choices"] = JsonOutput::array();
-  event["choices"].push_back(ChoiceJson(
-      chunk.choice, ChunkText(chunk.choice, news.text, chunk.completion.has_value()), news));
+  event["choices"].push_back(ChoiceJson(chunk.choice, text, news));
   if (usage_in_chunks_) {
     int64_t& generated = choices_[chunk.choice].tokens;
     generated += news.tokens;

@@ -51,6 +51,7 @@ class CompletionAnswer : public Answer {
   struct ChoiceText {
     JsonOutput json;     // an object whose only member holds the text
     bool calls = false;  // the choice calls functions
+    bool empty = false;  // of a chunk: nothing has come that could be sent
   };
 
   const ModelInfo& model() const { return model_; }

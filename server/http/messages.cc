@@ -72,12 +72,6 @@ JsonOutput Block(const std::string& name, const std::string& text) {
   return block;
 }
 
-// The input of a call, whose arguments may be cut off.
-JsonOutput InputOf(const std::string& arguments) {
-  JsonOutput input = JsonOutput::parse(arguments, nullptr, /*allow_exceptions=*/false);
-  return input.is_object() ? input : JsonOutput::object();
-}
-
 JsonOutput CallBlock(const std::string& id, const std::string& name, JsonOutput input) {
   return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
 }
@@ -202,7 +196,8 @@ std::string MessagesAnswer::Whole() const {
         content.push_back(CallBlock(ToolCallId(id_, 0, calls++), text, JsonOutput::object()));
         break;
       case ReplyPiece::Kind::kArguments:
-        content.back()["input"] = InputOf(text);
+        // Arguments that are cut off are none.
+        content.back()["input"] = ArgumentsObject(text).value_or(JsonOutput::object());
         break;
     }
   }

@@ -78,12 +78,11 @@ void OllamaAnswer::Read(const StreamChunk& chunk) {
 
 void OllamaAnswer::EndCall() {
   if (!call_) return;
-  // The arguments may be cut off.
-  JsonOutput arguments = JsonOutput::parse(call_->arguments, nullptr, /*allow_exceptions=*/false);
-  if (arguments.is_object()) {
+  // Arguments that are cut off are no object.
+  if (auto arguments = ArgumentsObject(call_->arguments)) {
     parts_.calls.push_back(
         {{"id", call_->id},
-         {"function", {{"name", call_->name}, {"arguments", std::move(arguments)}}}});
+         {"function", {{"name", call_->name}, {"arguments", *std::move(arguments)}}}});
   }
   call_.reset();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,9 +168,21 @@ std::string SchemaOf(const Tool& tool) {
   return schema.dump();
 }
 
+// The arguments that are strings by a schema.
+std::set<std::string> TextsOf(const OrderedJson& schema) {
+  std::set<std::string> texts;
+  if (schema.is_null()) return texts;
+  const OrderedJson properties = schema.value("properties", OrderedJson());
+  for (const auto& [name, property] : properties.items()) {
+    if (property.is_object() && property.value("type", OrderedJson()) == "string") {
+      texts.insert(name);
+    }
+  }
+  return texts;
+}
+
 CallForm CallFormOf(const ToolOptions& options, const CallFormat& format) {
-  CallForm form;
-  form.format = format;
+  CallForm form = {.field = kTools, .format = format};
   form.may_answer = options.choice == ToolChoice::kAuto;
   form.parallel = options.parallel && options.function.empty();
   for (const Tool& tool : options.tools) {
@@ -234,7 +247,10 @@ void UseTools(const ToolOptions& tools, const ToolSupport& support,
   if (reply.eager) {
     completion.params.calls = std::make_shared<const CallForm>(CallFormOf(tools, support.format));
   }
-  for (const Tool& tool : shown) reply.names.insert(tool.name);
+  for (const Tool& tool : shown) {
+    reply.names.insert(tool.name);
+    reply.texts[tool.name] = TextsOf(tool.parameters);
+  }
   completion.params.shown_tokens = support.marker_tokens;
   completion.reply.tools = std::make_shared<const ReplyTools>(std::move(reply));
 }

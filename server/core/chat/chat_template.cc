@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <ctime>
 
-#include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/jinja/from_json.h"
 #include "engine/jinja/text_functions.h"
@@ -36,14 +35,10 @@ std::string_view Stripped(std::string_view text) {
 
 // The arguments as the template takes them. Text that is no JSON object stays text.
 Value ArgumentsValue(const std::string& arguments, bool as_text) {
-  constexpr size_t kMaxDepth = 48;
+  constexpr size_t kMaxDepth = 48;  // a value has less than 64 levels, with those around it
   if (!as_text) {
-    try {
-      const OrderedJson object =
-          ParseOrderedJson(arguments, "arguments", kMaxJsonValues, kMaxDepth);
-      if (object.is_object()) return jinja::FromJson(object, Source::kData);
-    } catch (const LoadError&) {
-      // Text.
+    if (const auto object = ArgumentsObject(arguments, kMaxDepth)) {
+      return jinja::FromJson(*object, Source::kData);
     }
   }
   return Value::Of(arguments, Source::kData);
@@ -201,10 +196,13 @@ std::string ChatTemplate::FindEndOfTurn(const Tokenizer& tokenizer) const {
 void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tokenizer) {
   constexpr std::string_view kFunction = "probe_function", kArgument = "probe_argument";
   constexpr std::string_view kResult = "probe_result", kSystem = "probe_system";
+  const Tool tool = {.name = std::string(kFunction),
+                     .description = "Does.",
+                     .parameters = {{"type", "object"}, {"properties", OrderedJson::object()}}};
   const auto shows = [&](const std::vector<ChatMessage>& messages, bool with_tools,
                          std::string_view shown) {
     ChatOptions options;
-    if (with_tools) options.tools = ToolsJson({{.name = std::string(kFunction)}});
+    if (with_tools) options.tools = ToolsJson({tool});
     const Result<jinja::Text> prompt = RenderOnce(messages, options, true);
     return prompt.ok() && prompt.value().bytes().find(shown) != std::string::npos;
   };
@@ -215,7 +213,6 @@ void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tok
   ChatMessage result = {ChatRole::kTool, std::string(kResult)};
   result.tool_call_id = "probe0000";
   result.name = kFunction;
-  tools_.format = FormatOf(text);
   tools_.shows_tools = shows({question}, true, kFunction);
   tools_.shows_system =
       shows({{ChatRole::kSystem, std::string(kSystem)}, question}, false, kSystem);
@@ -225,6 +222,10 @@ void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tok
     if (tools_.shows_calls) break;
   }
   if (!tools_.shows_calls) calling.tool_calls.clear();
+  // Calls without marks are JSON, as Llama's.
+  const CallFormat without_marks = {tools_.shows_calls ? CallFormat::Kind::kLlama
+                                                       : CallFormat::Kind::kTagged};
+  tools_.format = FormatOf(text).value_or(without_marks);
   tools_.shows_results = shows({question, calling, result}, tools_.shows_tools, kResult);
   for (const std::string& marker : MarkersOf(tools_.format)) {
     for (const SpecialToken& token : tokenizer.special_tokens()) {

@@ -138,7 +138,9 @@ Result<std::shared_ptr<const grammar::TokenGrammar>> OutputGrammars::Find(
         std::make_shared<grammar::Grammar>(grammar::Compile(expressions, start)),
         VocabularyOf(model, calls != nullptr && !MarkerTokens(models_.models()[model]).empty()));
   } catch (const grammar::GrammarError& error) {
-    return InvalidArgument(error.path(), error.what());
+    // The grammar as a whole has no path.
+    const std::string whole = calls != nullptr ? calls->field : form->field;
+    return InvalidArgument(error.path().empty() ? whole : error.path(), error.what());
   }
   const MutexLock lock(mutex_);
   entries_.push_front({std::move(key), compiled});

@@ -4,17 +4,21 @@
 
 namespace triptych::server {
 
-CallFormat FormatOf(std::string_view template_text) {
+std::optional<CallFormat> FormatOf(std::string_view template_text) {
   using Kind = CallFormat::Kind;
   const auto shows = [&](std::string_view text) { return template_text.find(text) != text.npos; };
-  if (shows(kDeepSeekCalls)) return {shows("```json") ? Kind::kDeepSeekV3 : Kind::kDeepSeek};
-  if (shows(kMistralCalls) && shows(kMistralArguments)) return {Kind::kNamed};
-  for (const std::string_view marker : {kMistralCalls, kGraniteCalls, kFunctoolsCalls}) {
-    if (shows(marker)) return {Kind::kList, std::string(marker)};
+  if (shows(kDeepSeekCalls)) {
+    return CallFormat{shows("```json") ? Kind::kDeepSeekV3 : Kind::kDeepSeek};
   }
-  if (shows(kTaggedCall)) return {Kind::kTagged};
-  if (shows(kPythonTag) || shows(kPythonStart) || shows("\"parameters\"")) return {Kind::kLlama};
-  return {Kind::kTagged};
+  if (shows(kMistralCalls) && shows(kMistralArguments)) return CallFormat{Kind::kNamed};
+  for (const std::string_view marker : {kMistralCalls, kGraniteCalls, kFunctoolsCalls}) {
+    if (shows(marker)) return CallFormat{Kind::kList, std::string(marker)};
+  }
+  if (shows(kTaggedCall)) return CallFormat{Kind::kTagged};
+  if (shows(kPythonTag) || shows(kPythonStart) || shows("\"parameters\"")) {
+    return CallFormat{Kind::kLlama};
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> MarkersOf(const CallFormat& format) {

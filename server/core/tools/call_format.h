@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_CORE_TOOLS_CALL_FORMAT_H_
 #define TRIPTYCH_SERVER_CORE_TOOLS_CALL_FORMAT_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,8 @@ struct CallFormat {
   bool operator==(const CallFormat&) const = default;
 };
 
-// The format that a template's text shows; Hermes's if it shows none.
-CallFormat FormatOf(std::string_view template_text);
+// The format whose marks a template's text has; absent if it has none.
+std::optional<CallFormat> FormatOf(std::string_view template_text);
 
 // The texts of the format that may be special tokens.
 std::vector<std::string> MarkersOf(const CallFormat& format);

@@ -19,10 +19,11 @@ struct CallForm {
     std::string schema;  // of the arguments; empty: any object
     std::string field;   // of the schema, in errors
   };
-  CallFormat format;
-  std::vector<Function> functions;  // at least one
-  bool may_answer = false;          // instead of calls; any text may also come before them
-  bool parallel = false;            // more than one call
+  std::string field = {};  // of the functions, in errors
+  CallFormat format = {};
+  std::vector<Function> functions = {};  // at least one
+  bool may_answer = false;               // instead of calls; any text may also come before them
+  bool parallel = false;                 // more than one call
   ReasoningSplitter::Begin thoughts = ReasoningSplitter::Begin::kContent;  // before the calls
 
   // A text that is the same for equal forms alone.

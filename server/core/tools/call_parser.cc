@@ -5,7 +5,9 @@
 
 #include "engine/base/json.h"
 #include "server/core/tools/call_syntax.h"
+#include "server/core/tools/markers.h"
 #include "server/core/tools/tools.h"
+#include "server/core/tools/xml_arguments.h"
 
 namespace triptych::server {
 namespace {
@@ -51,11 +53,13 @@ void CallParser::Push(std::string_view text, bool last, ReplyPieces& pieces) {
 void CallParser::PushByte(char c, ReplyPieces& pieces) {
   held_ += c;
   if (mode_ == Mode::kText) return PushText(c, pieces);
-  if (held_.size() <= kMaxCallBytes && PushCalls(c, pieces)) return;
-  held_.pop_back();
+  const bool is_small = held_.size() <= kMaxCallBytes;
+  if (is_small && PushCalls(c, pieces)) return;
+  // A literal that does not fit may be the begin of a marker.
+  const std::string again = is_small && mode_ == Mode::kLiteral ? literal_ : std::string(1, c);
+  held_.resize(held_.size() - again.size());
   Fail(pieces);
-  held_ = c;
-  PushText(c, pieces);
+  for (const char byte : again) PushByte(byte, pieces);
 }
 
 void CallParser::Fail(ReplyPieces& pieces) {
@@ -112,15 +116,17 @@ bool CallParser::BeginEdge(char c, ReplyPieces& pieces) {
         return c == '{';
       case Kind::kPython:
         return c == '(';
+      case Kind::kXml:
+        return c == '<';
     }
     return false;
   };
   for (const CallEdge& edge : syntax_->states[state_]) {
     if (!fits(edge.kind)) continue;
     if (edge.kind == Kind::kName) name_.clear();
-    if ((edge.kind == Kind::kArguments || edge.kind == Kind::kPython) && !MayCall(name_)) {
-      return false;
-    }
+    const bool is_named =
+        edge.kind == Kind::kArguments || edge.kind == Kind::kPython || edge.kind == Kind::kXml;
+    if (is_named && !MayCall(name_)) return false;
     mode_ = Mode::kPart;
     part_ = &edge;
     value_.clear();
@@ -166,6 +172,8 @@ bool CallParser::PushPart(char c, ReplyPieces& pieces) {
       Take(*part_, pieces);
       return true;
     }
+    case CallEdge::Kind::kXml:
+      return PushXml(c, pieces);
     default:
       return PushJson(c, pieces);
   }
@@ -181,6 +189,18 @@ bool CallParser::PushJson(char c, ReplyPieces& pieces) {
       part_->kind == CallEdge::Kind::kObject ? EndObject(pieces) : EndCall(name_, value_, pieces);
   if (fits) Take(*part_, pieces);
   return fits;
+}
+
+bool CallParser::PushXml(char c, ReplyPieces& pieces) {
+  value_ += c;
+  if (!value_.ends_with(kXmlCallEnd)) return true;
+  const auto texts = tools_->texts.find(name_);
+  std::optional<std::string> arguments =
+      XmlArgumentsJson(std::string_view(value_).substr(0, value_.size() - kXmlCallEnd.size()),
+                       texts == tools_->texts.end() ? std::set<std::string>() : texts->second);
+  if (!arguments || !EndCall(name_, *std::move(arguments), pieces)) return false;
+  Take(*part_, pieces);
+  return true;
 }
 
 void CallParser::Take(const CallEdge& edge, ReplyPieces& pieces) {

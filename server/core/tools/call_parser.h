@@ -3,6 +3,7 @@
 #define TRIPTYCH_SERVER_CORE_TOOLS_CALL_PARSER_H_
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -34,6 +35,8 @@ struct CallSyntax;
 struct ReplyTools {
   CallFormat format;
   std::set<std::string, std::less<>> names;  // that may be called
+  // By function: the arguments that are strings by its schema. Only arguments as elements need it.
+  std::map<std::string, std::set<std::string>> texts;
   // The reply has a grammar, by which a call that begins is one. Its arguments are then passed on
   // as they come, and a call may be cut off; without, a call is passed on when it is complete.
   bool eager = false;
@@ -72,6 +75,7 @@ class CallParser {
   bool PushLiteral(char c, ReplyPieces& pieces);
   bool PushPart(char c, ReplyPieces& pieces);
   bool PushJson(char c, ReplyPieces& pieces);
+  bool PushXml(char c, ReplyPieces& pieces);
   void Take(const CallEdge& edge, ReplyPieces& pieces);
   // The text from held_ on is no call.
   void Fail(ReplyPieces& pieces);

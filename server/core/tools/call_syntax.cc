@@ -19,8 +19,13 @@ CallEdge EndingEdge(CallEdge edge) {
 CallSyntax TaggedSyntax() {
   CallSyntax syntax;
   syntax.markers = {{std::string(kTaggedCall), 0}};
-  syntax.states = {{PartEdge(EdgeKind::kObject, 1)},
-                   {EndingEdge(LiteralEdge(kTaggedCallEnd, CallSyntax::kText))}};
+  syntax.states = {
+      {PartEdge(EdgeKind::kObject, 1), LiteralEdge(kXmlCall, 2)},
+      {EndingEdge(LiteralEdge(kTaggedCallEnd, CallSyntax::kText))},
+      {PartEdge(EdgeKind::kName, 3)},
+      {LiteralEdge(">", 4)},
+      {PartEdge(EdgeKind::kXml, 1)},
+  };
   return syntax;
 }
 

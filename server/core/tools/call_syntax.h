@@ -18,6 +18,7 @@ struct CallEdge {
     kObject,     // JSON with name and arguments: a call
     kArguments,  // JSON of the function that was named: a call
     kPython,     // Python's arguments in parentheses: a call
+    kXml,        // arguments as elements, up to </function>: a call
   };
   Kind kind = Kind::kLiteral;
   std::string literal = {};

@@ -8,6 +8,8 @@ namespace triptych::server {
 
 inline constexpr std::string_view kTaggedCall = "<tool_call>";
 inline constexpr std::string_view kTaggedCallEnd = "</tool_call>";
+inline constexpr std::string_view kXmlCall = "<function=";
+inline constexpr std::string_view kXmlCallEnd = "</function>";
 inline constexpr std::string_view kMistralCalls = "[TOOL_CALLS]";
 inline constexpr std::string_view kMistralCallId = "[CALL_ID]";
 inline constexpr std::string_view kMistralArguments = "[ARGS]";

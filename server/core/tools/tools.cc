@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 
+#include "engine/base/error.h"
 #include "engine/base/quoted.h"
 #include "engine/base/request_limits.h"
 
@@ -69,14 +70,27 @@ OrderedJson ToolsJson(const std::vector<Tool>& tools) {
   for (const Tool& tool : tools) {
     OrderedJson function = {{"name", tool.name}};
     if (tool.description) function["description"] = *tool.description;
-    if (!tool.parameters.is_null()) function["parameters"] = tool.parameters;
+    function["parameters"] = tool.parameters;
+    if (tool.parameters.is_null()) {  // many templates need them
+      function["parameters"] = {{"type", "object"}, {"properties", OrderedJson::object()}};
+    }
     list.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return list;
 }
 
+std::optional<OrderedJson> ArgumentsObject(std::string_view arguments, size_t max_depth) {
+  try {
+    OrderedJson object = ParseOrderedJson(arguments, "arguments", kMaxJsonValues, max_depth);
+    if (object.is_object()) return object;
+  } catch (const LoadError&) {
+    // Something else.
+  }
+  return std::nullopt;
+}
+
 std::string ToolCallId(std::string_view request_id, size_t choice, size_t call) {
-  constexpr std::string_view kDigits =
+  constexpr std::string_view kIdCharacters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   constexpr int kLength = 9;
   const std::string text =
@@ -86,8 +100,8 @@ std::string ToolCallId(std::string_view request_id, size_t choice, size_t call) 
   hash ^= hash >> 32;
   std::string id;
   for (int i = 0; i < kLength; ++i) {
-    id += kDigits[hash % kDigits.size()];
-    hash /= kDigits.size();
+    id += kIdCharacters[hash % kIdCharacters.size()];
+    hash /= kIdCharacters.size();
   }
   return id;
 }

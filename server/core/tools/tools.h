@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_CORE_TOOLS_TOOLS_H_
 #define TRIPTYCH_SERVER_CORE_TOOLS_TOOLS_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,6 +53,10 @@ std::optional<Error> CheckTools(const ToolOptions& options, const std::string& l
 
 // The tools as templates get them: a list of {"type": "function", "function": {...}}.
 OrderedJson ToolsJson(const std::vector<Tool>& tools);
+
+// The object of a call's arguments, with members in order. Absent if the text is no JSON object, is
+// nested more than `max_depth` levels deep, or names a member twice.
+std::optional<OrderedJson> ArgumentsObject(std::string_view arguments, size_t max_depth = 64);
 
 // The id of a reply's call: 9 letters and digits, as Mistral's templates require. Depends on the
 // arguments alone.

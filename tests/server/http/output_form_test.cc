@@ -151,6 +151,7 @@ TEST_F(OutputFormTest, RefusalsNameTheField) {
       {R"("structured_outputs": {"choice": []})", "structured_outputs.choice", "has 0 choices"},
       {R"("structured_outputs": {"choice": [1]})", "structured_outputs.choice[0]", "a string"},
       {R"("grammar": "root ::= x")", "grammar", "which it does not define"},
+      {R"("grammar": "root ::= root \"a\" | \"b\"")", "grammar", "begins with itself"},
       {R"("guided_json": 3)", "guided_json", "allowed: a JSON Schema"},
       {R"("guided_json": "{")", "guided_json", "not valid JSON"},
       {R"("grammar": "root ::= [a]", "guided_regex": "a")", "grammar", "but guided_regex is, too"},

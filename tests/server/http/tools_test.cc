@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/text/byte_tokenizer.h"
@@ -12,6 +13,7 @@
 #include "server/http/responses.h"
 #include "tests/server/http/http_client.h"
 #include "tests/server/test_server.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych::server::tools_test {
 namespace {
@@ -46,6 +48,17 @@ TestServerOptions EveryFormat() {
     model.own_chat_template = mark + kTemplate;
     options.models.push_back(model);
   }
+  // Bytes are tokens, and so are the markers, which are special.
+  TestModel special = options.models.back();
+  special.name = "special";
+  special.own_chat_template = kFormats.at("named") + kTemplate;
+  Json tokenizer = BeginAndEndJson();
+  for (const auto& [token, text] : {std::pair(258, "[TOOL_CALLS]"), std::pair(259, "[ARGS]")}) {
+    tokenizer["added_tokens"].push_back({{"id", token}, {"content", text}, {"special", true}});
+  }
+  special.tokenizer_json = tokenizer.dump();
+  special.config.vocab_size = 260;
+  options.models.push_back(special);
   TestModel plain = EndlessModel();
   plain.name = "plain";
   plain.kv_cache_bytes = 1 << 20;
@@ -205,6 +218,28 @@ TEST_F(ToolsTest, ACutCallIsWhatCame) {
             30 - std::string("[TOOL_CALLS]pick[ARGS]").size());
 }
 
+TEST_F(ToolsTest, MarkersMayBeSpecialTokens) {
+  const std::string likely = R"("logit_bias": {"258": 100, "259": 100})";
+  const HttpAnswer called = Send(
+      "special", R"("tool_choice": {"type": "function", "function": {"name": "now"}}, )" + likely);
+  ASSERT_EQ(called.status, 200) << called.body;
+  const json reply = called.json();
+  const json& function = reply.at("choices")[0].at("message").at("tool_calls")[0].at("function");
+  ExpectFits(function);
+  EXPECT_EQ(reply.at("usage").at("completion_tokens"),
+            2 + 3 + function.at("arguments").get<std::string>().size())
+      << "two markers, a name and its arguments";
+  const auto content = [&](const std::string& members) {
+    client_.Send("POST", kChat,
+                 R"({"model": "special", "messages": [{"role": "user", "content": "Hi"}],
+                     "max_tokens": 2, "tools": [{"function": {"name": "f"}}], )" +
+                     members + R"(, "logit_bias": {"258": 100}})");
+    return client_.Read().json().at("choices")[0].at("message").at("content");
+  };
+  EXPECT_EQ(content(R"("tool_choice": "auto")"), "[TOOL_CALLS][TOOL_CALLS]") << "no call";
+  EXPECT_EQ(content(R"("tool_choice": "none")"), "");
+}
+
 TEST_F(ToolsTest, NoneAndAutoAreText) {
   EXPECT_FALSE(Choice("tagged", R"("tool_choice": "none", "max_tokens": 4)")
                    .at("message")
@@ -323,6 +358,10 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
       {function(R"("name": "a")") + R"(, "tool_choice": {"type": "function"})", "tool_choice",
        "allowed: \"none\""},
       {R"("tools": [], "tool_choice": "required")", "tool_choice", "but tools has none"},
+      {function(
+           R"("name": "a", "parameters": {"properties": {"b": {"$ref": "#"}}, "required": ["b"]})") +
+           R"(, "tool_choice": "required")",
+       "tools", "has no finite text"},
   };
   for (const auto& [members, param, message] : cases) {
     SCOPED_TRACE(members.substr(0, 200));
@@ -407,6 +446,7 @@ TEST_F(AnswerTest, AChatsCallsAreSeparateFromItsContent) {
   json calls = json::array();
   for (size_t i = 0; i < reply_.size(); ++i) {
     const std::string event = stream.Events(Chunk(reply_.substr(i, 1), i + 1 == reply_.size()));
+    if (event.empty()) continue;
     const json delta =
         json::parse(event.substr(std::string("data: ").size())).at("choices")[0].at("delta");
     content += delta.value("content", "");

@@ -97,6 +97,31 @@ TEST(CallParserTest, ACallsJsonMayHaveOtherShapes) {
             "{f {\"é\": \"\\u00e9\\n\", \"n\": -1.5e+3}}");
 }
 
+TEST(CallParserTest, ArgumentsMayBeElements) {
+  ReplyTools tools = Tools(Kind::kTagged);
+  tools.texts["f"] = {"s"};
+  const auto call = [](const std::string& arguments) {
+    return "<tool_call>\n<function=f>\n" + arguments + "</function>\n</tool_call>";
+  };
+  for (const ReplyTools& each : {tools, Eager(tools)}) {
+    EXPECT_EQ(Parse(each, "So.\n" + call("<parameter=n>\n12\n</parameter>\n"
+                                         "<parameter=s>\n12\n</parameter>\n"
+                                         "<parameter=t>\n<b>\n\n</parameter>\n"
+                                         "<parameter=o>{\"z\": [1], \"a\": null}</parameter>\n")),
+              R"(So.{f {"n":12,"s":"12","t":"<b>\n","o":{"z":[1],"a":null}}})");
+    EXPECT_EQ(Parse(each, call("") + call("<parameter=a></parameter>")), R"({f {}}{f {"a":""}})");
+  }
+  const std::string unknown = "<tool_call><function=g></function></tool_call>";
+  for (const std::string& text :
+       {unknown, call("<parameter=a>1</parameter><parameter=a>1</parameter>"), call("x"),
+        call("<parameter=a>1"), call("<parameter=>1</parameter>"),
+        call("<parameter=a>1</parameter>").substr(0, 60)}) {
+    EXPECT_EQ(Parse(tools, text), text);
+  }
+  const std::string deep = call("<parameter=a>" + std::string(100'000, '[') + "</parameter>");
+  EXPECT_EQ(ParseInSteps(tools, deep, 1000), "{f {\"a\":\"" + std::string(100'000, '[') + "\"}}");
+}
+
 TEST(CallParserTest, WhatIsNoCallStaysText) {
   const ReplyTools tools = Tools(Kind::kTagged);
   const std::string call = R"({"name": "f", "arguments": {}})";
@@ -253,6 +278,8 @@ TEST(CallParserTest, HostileTextsAreLinear) {
                                            Tools(Kind::kLlama)};
   for (const std::string& text :
        {repeated("<tool_call>"), repeated("<tool_call>{"), repeated("<tool_call>{\"name\":\""),
+        repeated("<tool_call><function=f>"), "<tool_call><function=f>" + repeated("<parameter=a>"),
+        "<tool_call><function=f>" + repeated("<parameter=a></parameter>") + "</function>",
         repeated("[TOOL_CALLS]["), repeated("[TOOL_CALLS]f[ARGS]"), repeated(" "), repeated("<"),
         "<tool_call>" + repeated("{\"a\":"), "<tool_call>{\"a\": " + repeated("["),
         "<tool_call>{\"a\": \"" + repeated("a"), "<tool_call>" + repeated(" "),

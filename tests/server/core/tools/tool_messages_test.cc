@@ -57,7 +57,8 @@ TEST(ToolMessagesTest, ATemplateGetsToolsAndCallsAsTransformersPassesThem) {
   EXPECT_EQ(Rendered("{{ tools | tojson }}\n{% for m in messages %}{{ m | tojson }}\n{% endfor %}"),
             R"([{"type": "function", "function": {"name": "f", "description": "Does.", )"
             R"("parameters": {"type": "object"}}}, )"
-            R"({"type": "function", "function": {"name": "g"}}])"
+            R"({"type": "function", "function": {"name": "g", )"
+            R"("parameters": {"type": "object", "properties": {}}}}])"
             "\n"
             R"({"role": "user", "content": "Q"})"
             "\n"
@@ -90,7 +91,7 @@ TEST(ToolMessagesTest, ATemplateWithoutToolsGetsText) {
   const std::string description =
       "You may call these functions:\n"
       "{\"name\":\"f\",\"description\":\"Does.\",\"parameters\":{\"type\":\"object\"}}\n"
-      "{\"name\":\"g\"}\n"
+      "{\"name\":\"g\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}\n"
       "To call one, reply with:\n"
       "<tool_call>\n{\"name\": \"NAME\", \"arguments\": {\"KEY\": VALUE}}\n</tool_call>";
   EXPECT_EQ(Rendered(plain),
@@ -105,16 +106,21 @@ TEST(ToolMessagesTest, ATemplateWithoutToolsGetsText) {
 }
 
 TEST(ToolMessagesTest, TheFormatIsThatOfTheTemplatesText) {
-  const auto kind = [](const std::string& text) { return FormatOf(text).kind; };
+  const auto kind = [](const std::string& text) { return FormatOf(text).value().kind; };
   EXPECT_EQ(kind("<tool_call>\n{\"name\": <function-name>"), Kind::kTagged);
   EXPECT_EQ(kind("[TOOL_CALLS] ["), Kind::kList);
-  EXPECT_EQ(FormatOf("... <|tool_call|> ...").marker, "<|tool_call|>");
+  EXPECT_EQ(FormatOf("... <|tool_call|> ...").value().marker, "<|tool_call|>");
   EXPECT_EQ(kind("[TOOL_CALLS]' + name + '[ARGS]"), Kind::kNamed);
   EXPECT_EQ(kind("<｜tool▁calls▁begin｜> ... ```json"), Kind::kDeepSeekV3);
   EXPECT_EQ(kind("<｜tool▁calls▁begin｜>"), Kind::kDeepSeek);
   EXPECT_EQ(kind("Respond in the format {\"name\": x, \"parameters\": y}"), Kind::kLlama);
   EXPECT_EQ(kind("<|python_start|>"), Kind::kLlama);
-  EXPECT_EQ(kind("{{ messages }}"), Kind::kTagged);
+  EXPECT_FALSE(FormatOf("{{ messages }}").has_value());
+  const auto without_marks = [](const std::string& text) {
+    return ChatTemplate({"own", text}, *TestTokenizer(), {}).tools().format.kind;
+  };
+  EXPECT_EQ(without_marks("{% for m in messages %}{{ m | tojson }}{% endfor %}"), Kind::kLlama);
+  EXPECT_EQ(without_marks("{% for m in messages %}{{ m.content }}{% endfor %}"), Kind::kTagged);
 }
 
 // A format's text of calls is one that its parser reads.

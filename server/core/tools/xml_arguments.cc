@@ -1,0 +1,60 @@
+#include "server/core/tools/xml_arguments.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/json.h"
+
+namespace triptych::server {
+namespace {
+
+constexpr size_t kMaxXmlArguments = 1024;  // finding one takes time linear in their number
+constexpr size_t kMaxXmlDepth = 64;
+
+// Takes the text before `end`, and `end`. Absent if it does not come.
+std::optional<std::string_view> TakeUntil(std::string_view end, std::string_view& text) {
+  const size_t at = text.find(end);
+  if (at == text.npos) return std::nullopt;
+  const std::string_view before = text.substr(0, at);
+  text.remove_prefix(at + end.size());
+  return before;
+}
+
+OrderedJson ValueOf(std::string_view text, bool is_text) {
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  if (!is_text) {
+    try {
+      return ParseOrderedJson(text, "value", kMaxJsonValues, kMaxXmlDepth);
+    } catch (const LoadError&) {
+      // Text.
+    }
+  }
+  return std::string(text);
+}
+
+}  // namespace
+
+std::optional<std::string> XmlArgumentsJson(std::string_view text,
+                                            const std::set<std::string>& texts) {
+  constexpr std::string_view kBegin = "<parameter=";
+  constexpr std::string_view kEnd = "</parameter>";
+  OrderedJson object = OrderedJson::object();
+  while (true) {
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    if (begin == text.npos) break;
+    text.remove_prefix(begin);
+    if (!text.starts_with(kBegin)) return std::nullopt;
+    text.remove_prefix(kBegin.size());
+    const auto key = TakeUntil(">", text);
+    const auto value = key ? TakeUntil(kEnd, text) : std::nullopt;
+    if (!value || key->empty()) return std::nullopt;
+    std::string name(*key);
+    if (object.size() == kMaxXmlArguments || object.contains(name)) return std::nullopt;
+    object[name] = ValueOf(*value, texts.contains(name));
+  }
+  return object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace triptych::server
