@@ -92,14 +92,14 @@ std::optional<OrderedJson> ArgumentsObject(std::string_view arguments, size_t ma
 std::string ToolCallId(std::string_view request_id, size_t choice, size_t call) {
   constexpr std::string_view kIdCharacters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  constexpr int kLength = 9;
+  constexpr int kIdLength = 9;
   const std::string text =
       std::string(request_id) + ':' + std::to_string(choice) + ':' + std::to_string(call);
   uint64_t hash = 14695981039346656037U;  // FNV-1a
   for (const unsigned char byte : text) hash = (hash ^ byte) * 1099511628211U;
   hash ^= hash >> 32;
   std::string id;
-  for (int i = 0; i < kLength; ++i) {
+  for (int i = 0; i < kIdLength; ++i) {
     id += kIdCharacters[hash % kIdCharacters.size()];
     hash /= kIdCharacters.size();
   }
