@@ -12,6 +12,11 @@ namespace {
 
 constexpr int64_t kEndless = int64_t{1} << 40;  // more than any bound of a length
 
+// A product of lengths or counts, up to kEndless.
+int64_t Times(int64_t length, int64_t count) {
+  return length == 0 || count == 0 ? 0 : count > kEndless / length ? kEndless : length * count;
+}
+
 class LengthBounder {
  public:
   LengthBounder(Expressions& expressions, const JsonText& json)
@@ -56,7 +61,7 @@ class LengthBounder {
     if (item.kind == Expressions::Item::kRepeat) {
       const Lengths body = LengthsOf(item.parts.front());
       const bool unbounded = item.max == Expressions::kUnbounded;
-      all = {body.min * item.min, body.max * (unbounded ? kEndless : item.max)};
+      all = {Times(body.min, item.min), Times(body.max, unbounded ? kEndless : item.max)};
     } else if (item.kind == Expressions::Item::kSequence) {
       for (const Expression part : item.parts) {
         const Lengths one = LengthsOf(part);

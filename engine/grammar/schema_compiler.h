@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_ENGINE_GRAMMAR_SCHEMA_COMPILER_H_
 #define TRIPTYCH_ENGINE_GRAMMAR_SCHEMA_COMPILER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "engine/grammar/expressions.h"
 #include "engine/grammar/json_number.h"
 #include "engine/grammar/json_text.h"
+#include "engine/grammar/limits.h"
 
 namespace triptych::grammar {
 
@@ -91,6 +93,7 @@ class SchemaCompiler {
   std::map<const OrderedJson*, Expression> rules_;
   std::vector<Unbuilt> referenced_;
   std::vector<std::unique_ptr<OrderedJson>> merged_;
+  size_t comparisons_ = kMaxComparisons;  // work that is left
   int schemas_ = 0;
   int depth_ = 0;
 };

@@ -207,7 +207,7 @@ Expression SchemaCompiler::PatternObject(const OrderedJson& schema, const std::s
       FailAt(where, "matches the property " + Quoted(name) + ", too, which is not supported");
     }
     for (size_t i = 0; i + 1 < known.size(); ++i) {
-      if (HaveNoCommonText(*known[i], *known.back())) continue;
+      if (HaveNoCommonText(*known[i], *known.back(), comparisons_)) continue;
       FailAt(PathOf(where, pattern),
              "may match a name that another pattern matches, too, which is not supported");
     }

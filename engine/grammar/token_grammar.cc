@@ -42,6 +42,7 @@ class States {
   int32_t After(int32_t state, uint8_t byte) {
     const int32_t known = rows_[state][byte];
     if (known != kUnknown) return known;
+    if (too_many()) return kDead;  // whatever it is: there will be no mask
     const Positions& positions = *positions_[state];
     const Positions next = grammar::After(grammar_, stacks_, positions, byte, &steps_);
     const int32_t number = next.empty() ? kDead : Number(next);
@@ -229,6 +230,7 @@ std::shared_ptr<const TokenMask> TokenGrammar::Compute(Stacks stacks,
     *mask = std::prev(longer)->mask;
     trie = &vocabulary.others();
   }
+  if (states.too_many()) return nullptr;
   const std::span<const TokenTrie::Node> nodes = trie->nodes();
   std::vector<int32_t> path(vocabulary.max_bytes() + 1);  // [d]: the state after d bytes
   for (size_t n = 0; n < nodes.size();) {

@@ -157,6 +157,14 @@ TEST(JsonSchema, BoundsTheLengthOfPatterns) {
           {R"("2026-11-2")"}}});
   EXPECT_THAT(Refusal(Schema, R"({"type": "string", "pattern": "^a*b*$", "maxLength": 9})"),
               StartsWith(".pattern is not supported together with minLength or maxLength"));
+  // A repetition of texts of any length.
+  for (const char* const pattern : {"^(?:[a-z]+ ?)+$", R"(^(?:[0-9]+\\.)*[0-9]+$)"}) {
+    for (const char* const bound : {R"("maxLength": 10)", R"("minLength": 2)"}) {
+      const std::string schema =
+          R"({"type": "string", "pattern": ")" + std::string(pattern) + R"(", )" + bound + "}";
+      EXPECT_THAT(Refusal(Schema, schema), HasSubstr(".pattern is not supported together with"));
+    }
+  }
   EXPECT_THAT(Refusal(Schema, R"({"type": "string", "format": "date", "maxLength": 9})"),
               HasSubstr("no finite text"));
 }
@@ -201,6 +209,18 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
   EXPECT_THAT(Refusal(Schema, R"({"type": "object", "patternProperties": {"a": {}, "b": {}},
               "additionalProperties": false})"),
               StartsWith(".patternProperties.b may match a name that another pattern matches"));
+  // Their comparison takes bounded work, over the whole schema.
+  std::string objects;
+  for (int i = 0; i < 1000; ++i) {
+    std::string patterns;
+    for (char c = 'a'; c <= 'h'; ++c) {
+      patterns += std::string(patterns.empty() ? "" : ", ") + "\"^[#-Z]{200}" + c + "$\": {}";
+    }
+    objects += std::string(i == 0 ? "" : ", ") + R"({"type": "object", "patternProperties": {)" +
+               patterns + R"(}, "additionalProperties": false})";
+  }
+  EXPECT_THAT(Refusal(Schema, R"({"type": "array", "prefixItems": [)" + objects + "]}"),
+              HasSubstr("may match a name that another pattern matches"));
 }
 
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
