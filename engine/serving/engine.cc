@@ -59,6 +59,7 @@ Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokeni
 
 void Engine::Submit(Request request, const std::shared_ptr<RequestSink>& sink) {
   changed_ = true;
+  if (!speculation_.on()) request.prediction = {};  // holds no memory, and no room in the queue
   const SubmitStatus status =
       accepting_ ? scheduler_.Submit(std::move(request), sink) : SubmitStatus::kStopping;
   if (status == SubmitStatus::kAccepted) {
@@ -114,15 +115,15 @@ bool Engine::Step(PrefillThrottle::Duration others) {
   const int64_t prompt_rows = throttle_.PromptRows(scheduler_.decoding(), others, least);
   const std::vector<Chunk>& chunks = scheduler_.Schedule(start, prompt_rows);
   if (chunks.empty()) return false;
-  // If prefill has to wait, the step measures the time of one that only decodes.
-  const int64_t drafted = prompt_rows > 0 ? PlanDrafts(chunks) : 0;
 
-  int64_t decode_rows = 0;
+  int64_t decode_rows = 0, drafted = 0;
   for (const Chunk& chunk : chunks) {
     if (chunk.sequence->decodes()) ++decode_rows;
     if (!chunk.sequence->first_scheduled) Begin(*chunk.sequence, start);
   }
   try {
+    // If prefill has to wait, the step measures the time of one that only decodes.
+    if (prompt_rows > 0) drafted = PlanDrafts(chunks, others);
     const std::span<const float> logits = Compute(chunks);
     const int64_t looked_at = std::ssize(step_.logit_rows) * info().vocab_size +
                               std::ssize(step_.likely_rows) * info().likely_tokens;

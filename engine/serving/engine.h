@@ -108,10 +108,13 @@ class Engine {
   void RefuseLate();
   // Called when the first step that computes the sequence is planned.
   void Begin(Sequence& sequence, EngineClock::time_point now);
-  // Adds rows of drafts to the planned step, if it only decodes. Returns their number.
-  int64_t PlanDrafts(const std::vector<Chunk>& chunks);
+  // Adds rows of drafts to the planned step, if it only decodes. Returns their number. `others`: as
+  // of Step.
+  int64_t PlanDrafts(const std::vector<Chunk>& chunks, PrefillThrottle::Duration others);
   // Drafts tokens that may follow the sequence.
   void Propose(Sequence& sequence) const;
+  // The sequence's drafter. The choices of a request share the indices of its prediction.
+  std::unique_ptr<Drafter> MakeDrafter(Sequence& sequence) const;
   // Computes the chunks. Returns their logits [rows, vocab], valid until the model's next step.
   std::span<const float> Compute(const std::vector<Chunk>& chunks);
   // True if the sequence's next token is chosen from the model's likely tokens.

@@ -9,14 +9,15 @@
 
 namespace triptych::serving {
 
-int64_t Engine::PlanDrafts(const std::vector<Chunk>& chunks) {
-  if (!speculation_.on() || scheduler_.prefilling()) return 0;
+int64_t Engine::PlanDrafts(const std::vector<Chunk>& chunks, PrefillThrottle::Duration others) {
+  const int64_t most = scheduler_.free_rows();
+  if (!speculation_.on() || scheduler_.prefilling() || most <= 0) return 0;
   drafting_.clear();
   for (const Chunk& chunk : chunks) {
     Propose(*chunk.sequence);
     drafting_.push_back(&chunk.sequence->speculation);
   }
-  scheduler_.AddDraftedRows(speculation_.Choose(drafting_, scheduler_.free_rows()));
+  scheduler_.AddDraftedRows(speculation_.Choose(drafting_, most, others));
   int64_t drafted = 0;
   for (const Chunk& chunk : chunks) {
     chunk.sequence->speculation.draft.tokens.resize(chunk.drafted);
@@ -33,9 +34,7 @@ void Engine::Propose(Sequence& sequence) const {
   if (most <= 0) return;
   SequenceSpeculation& speculation = sequence.speculation;
   if (!speculation.drafter) {
-    speculation.drafter = make_drafter_ ? make_drafter_(sequence)
-                                        : std::make_unique<NgramDrafter>(request.prediction,
-                                                                         sequence.prompt_length());
+    speculation.drafter = MakeDrafter(sequence);
     speculation_.Begin(speculation);
   }
   std::vector<int32_t>& tokens = speculation.draft.tokens;
@@ -50,6 +49,17 @@ void Engine::Propose(Sequence& sequence) const {
   tokens.erase(std::find_if(tokens.begin(), tokens.end(), is_wrong), tokens.end());
 }
 
+std::unique_ptr<Drafter> Engine::MakeDrafter(Sequence& sequence) const {
+  if (make_drafter_) return make_drafter_(sequence);
+  const Request& request = *sequence.request;
+  std::shared_ptr<NgramIndices>& predicted = sequence.speculation.predicted;
+  for (const Sequence* choice : scheduler_.Find(request.id)) {
+    if (!predicted) predicted = choice->speculation.predicted;
+  }
+  if (!predicted) predicted = std::make_shared<NgramIndices>();
+  return std::make_unique<NgramDrafter>(request.prediction, sequence.prompt_length(), predicted);
+}
+
 void Engine::Deliver(Sequence& sequence, std::span<LogitRow> rows) {
   SequenceSpeculation& speculation = sequence.speculation;
   const auto drafted = std::ssize(rows) - 1;
@@ -59,7 +69,7 @@ void Engine::Deliver(Sequence& sequence, std::span<LogitRow> rows) {
   if (drafted > 0) {
     int64_t accepted = 0;
     while (is_accepted(accepted)) ++accepted;
-    speculation_.Judge(speculation, drafted, accepted);
+    speculation_.RecordResult(speculation, drafted, accepted);
     speculation.drafted += drafted;
     metrics_.drafted_tokens.Add(drafted);
   }
@@ -69,7 +79,7 @@ void Engine::Deliver(Sequence& sequence, std::span<LogitRow> rows) {
       ++speculation.accepted;
       metrics_.accepted_tokens.Add(1);
     }
-    if (i > 0) metrics_.saved_steps.Add(1);
+    if (i > 0 && rows[i].token >= 0) metrics_.saved_steps.Add(1);
     if (!Generate(sequence, rows[i])) return;
     if (!accepted) break;
     scheduler_.Advance(

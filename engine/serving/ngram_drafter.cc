@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace triptych::serving {
 namespace {
@@ -29,22 +30,22 @@ void NgramIndex::Add(std::span<const int32_t> tokens, int64_t end) {
   head = static_cast<int32_t>(end);
 }
 
-void NgramIndex::Extend(std::span<const int32_t> tokens) {
-  int64_t end = std::ssize(before_);  // the first that is new
-  before_.resize(std::max(tokens.size() + 1, before_.size()), kNone);
+void NgramIndex::Extend(std::span<const int32_t> tokens, int64_t most) {
   if (heads_.size() < tokens.size()) {
-    heads_.assign(std::bit_ceil(tokens.size() * 2), kNone);
-    end = 0;
+    heads_.assign(std::bit_ceil(tokens.size()), kNone);
+    before_.clear();
   }
-  for (end = std::max(end, n_); end <= std::ssize(tokens); ++end) Add(tokens, end);
+  int64_t end = std::max(std::ssize(before_), n_);  // the first that is new
+  const int64_t last = std::min(std::ssize(tokens), end - 1 + most);
+  if (end > last) return;
+  before_.resize(last + 1, kNone);
+  for (; end <= last; ++end) Add(tokens, end);
 }
 
-NgramDrafter::NgramDrafter(std::span<const int32_t> prediction, int64_t prompt)
-    : prediction_(prediction), prompt_(prompt), seen_(prompt) {
-  if (prediction_.empty()) return;
-  next_.predicted = true;
-  predicted_long_.Extend(prediction_);
-  predicted_short_.Extend(prediction_);
+NgramDrafter::NgramDrafter(std::span<const int32_t> prediction, int64_t prompt,
+                           std::shared_ptr<NgramIndices> predicted)
+    : prediction_(prediction), prompt_(prompt), predicted_(std::move(predicted)), seen_(prompt) {
+  next_.predicted = !prediction_.empty();
 }
 
 void NgramDrafter::Measure(std::span<const int32_t> tokens, Place& place) const {
@@ -64,8 +65,12 @@ void NgramDrafter::Measure(std::span<const int32_t> tokens, Place& place) const 
 }
 
 NgramDrafter::Place NgramDrafter::FindLongest(std::span<const int32_t> tokens) {
-  long_.Extend(tokens.first(tokens.size() - 1));
-  short_.Extend(tokens.first(tokens.size() - 1));
+  const auto extend = [](NgramIndices& indices, std::span<const int32_t> text) {
+    indices.longs.Extend(text, kMostAdded);
+    indices.shorts.Extend(text, kMostAdded);
+  };
+  extend(*predicted_, prediction_);
+  extend(own_, tokens.first(tokens.size() - 1));
   Place best = next_;
   Measure(tokens, best);
   const auto search = [&](const NgramIndex& index, bool predicted) {
@@ -77,12 +82,12 @@ NgramDrafter::Place NgramDrafter::FindLongest(std::span<const int32_t> tokens) {
     });
   };
   if (best.length < kLongestMatch) {
-    search(predicted_long_, true);
-    search(long_, false);
+    search(predicted_->longs, true);
+    search(own_.longs, false);
   }
-  if (best.length < kLong) {
-    search(predicted_short_, true);
-    search(short_, false);
+  if (best.length < NgramIndices::kLong) {
+    search(predicted_->shorts, true);
+    search(own_.shorts, false);
   }
   return best;
 }

@@ -3,6 +3,7 @@
 #define TRIPTYCH_ENGINE_SERVING_NGRAM_DRAFTER_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,8 +19,9 @@ class NgramIndex {
 
   int64_t n() const { return n_; }
 
-  // Adds the n-grams that end at or before the end of `tokens`, whose beginning was added before.
-  void Extend(std::span<const int32_t> tokens);
+  // Adds n-grams of `tokens`, at most `most`, the first ones first. Call it again for the rest, and
+  // with further tokens at the end. When the table of hashes grows, it adds all of them again.
+  void Extend(std::span<const int32_t> tokens, int64_t most);
   // Calls visit(end) for up to kMostCandidates places tokens[end - n, end) that may equal the last
   // n of `tail`, the latest first. Their hashes are equal.
   template <typename Visit>
@@ -41,23 +43,34 @@ class NgramIndex {
 
   const int64_t n_;
   std::vector<int32_t> heads_;   // [a power of two], by hash: the latest end
-  std::vector<int32_t> before_;  // [tokens + 1], by end: the end before it with that hash
+  std::vector<int32_t> before_;  // [last end added + 1]: the end before it with that hash
+};
+
+// The n-grams of a text that are looked up.
+struct NgramIndices {
+  static constexpr int64_t kLong = 6, kShort = 2;
+
+  NgramIndex longs{kLong}, shorts{kShort};
 };
 
 // Finds the longest earlier match of the last tokens, in the prediction and in the sequence, and
 // drafts the tokens after it. After a mismatch it first tries to go on behind the replaced token.
-// A proposal takes a bounded time, plus the time to add the new tokens to the indices.
+//
+// A proposal takes a bounded time, except for memory that grows. It adds at most kMostAdded tokens
+// of each text to the indices: the end of a very long text is found some proposals later.
 class NgramDrafter final : public Drafter {
  public:
   // `prediction`: tokens that the output is expected to resemble; may be empty. It must outlive the
-  // drafter. `prompt`: the prompt's length.
-  NgramDrafter(std::span<const int32_t> prediction, int64_t prompt);
+  // drafter. `prompt`: the prompt's length. `predicted`: the prediction's indices, which the
+  // drafters of a request share; not null.
+  NgramDrafter(std::span<const int32_t> prediction, int64_t prompt,
+               std::shared_ptr<NgramIndices> predicted = std::make_shared<NgramIndices>());
 
   void Propose(std::span<const int32_t> tokens, int64_t most, Draft& draft) override;
 
  private:
-  static constexpr int64_t kLong = 6, kShort = 2;  // n-grams that are looked up
-  static constexpr int64_t kLongestMatch = 32;     // beyond it, matches are equally good
+  static constexpr int64_t kLongestMatch = 32;  // beyond it, matches are equally good
+  static constexpr int64_t kMostAdded = 2048;
 
   // Where a draft begins: after `end` tokens of the text. `length`: tokens before it that match.
   struct Place {
@@ -75,10 +88,10 @@ class NgramDrafter final : public Drafter {
 
   const std::span<const int32_t> prediction_;
   const int64_t prompt_;
-  NgramIndex long_{kLong}, short_{kShort};                      // of the sequence
-  NgramIndex predicted_long_{kLong}, predicted_short_{kShort};  // of the prediction
-  Place next_;        // the last draft's, moved on by the tokens since
-  int64_t seen_ = 0;  // tokens at the last proposal
+  const std::shared_ptr<NgramIndices> predicted_;  // of the prediction
+  NgramIndices own_;                               // of the sequence
+  Place next_;                                     // the last draft's, moved on by the tokens since
+  int64_t seen_ = 0;                               // tokens at the last proposal
 };
 
 }  // namespace triptych::serving

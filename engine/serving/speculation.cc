@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+
+#include "engine/serving/prefill_throttle.h"
 
 namespace triptych::serving {
 namespace {
@@ -25,6 +28,7 @@ bool StepCosts::Measured(int64_t rows) const {
 
 void StepCosts::Record(int64_t rows, Duration took) {
   Bucket& bucket = buckets_[IndexOf(rows)];
+  if (!Fresh(bucket)) bucket = {};
   const double weight = bucket.time.count() == 0 ? 1 : 0.2;
   bucket.rows += weight * (static_cast<double>(rows) - bucket.rows);
   bucket.time.Add(took);
@@ -66,7 +70,7 @@ void SpeculationPolicy::Begin(SequenceSpeculation& sequence) const {
 }
 
 std::span<const int64_t> SpeculationPolicy::Choose(std::span<SequenceSpeculation* const> sequences,
-                                                   int64_t most) {
+                                                   int64_t most, StepCosts::Duration others) {
   counts_.assign(sequences.size(), 0);
   if (speculation_ == Speculation::kAlways) {
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -75,7 +79,7 @@ std::span<const int64_t> SpeculationPolicy::Choose(std::span<SequenceSpeculation
     }
     return counts_;
   }
-  ChooseByGain(sequences, std::min(most, kMostRows));
+  ChooseByGain(sequences, std::min(most, kMostRows), others);
   bool probes = false;
   for (size_t i = 0; i < sequences.size(); ++i) {
     SequenceSpeculation& sequence = *sequences[i];
@@ -90,8 +94,8 @@ std::span<const int64_t> SpeculationPolicy::Choose(std::span<SequenceSpeculation
   return counts_;
 }
 
-void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> sequences,
-                                     int64_t most) {
+void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most,
+                                     StepCosts::Duration others) {
   const auto decoding = std::ssize(sequences);
   if (!costs_.Measured(decoding)) return;  // this step measures it
   const std::optional<double> plain = costs_.Of(decoding);
@@ -106,21 +110,26 @@ void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> seque
       rows_.push_back({probability, i});
     }
   }
-  std::stable_sort(rows_.begin(), rows_.end(),
-                   [](const Row& a, const Row& b) { return a.probability > b.probability; });
-  const auto longest = std::min<int64_t>(most, std::ssize(rows_));
+  // In a total order: std::stable_sort takes memory from the heap.
+  std::sort(rows_.begin(), rows_.end(), [](const Row& a, const Row& b) {
+    if (a.probability != b.probability) return a.probability > b.probability;
+    return a.sequence < b.sequence;
+  });
+  const auto most_rows = std::min<int64_t>(most, std::ssize(rows_));
+  double longest = std::numeric_limits<double>::infinity();
+  if (others.count() > 0) longest = *plain + std::max(others, PrefillThrottle::kUnfelt).count();
 
   expected_.assign(sequences.size(), 1);
   auto sum = static_cast<double>(decoding);
   double best = kLeastGain * sum / *plain;
   int64_t chosen = 0;
-  for (int64_t count = 1; count <= longest; ++count) {
+  for (int64_t count = 1; count <= most_rows; ++count) {
     const Row& row = rows_[count - 1];
     sum += row.probability;
     expected_[row.sequence] += row.probability;
     const std::optional<double> time = costs_.Of(decoding + count);
     if (!time) break;
-    if (sum / *time <= best) continue;
+    if (*time > longest || sum / *time <= best) continue;
     const double least = *std::min_element(expected_.begin(), expected_.end());
     if (decoding > 1 && *time > kMaxSlowdown * least * *plain) continue;
     best = sum / *time;
@@ -129,7 +138,8 @@ void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> seque
   for (int64_t i = 0; i < chosen; ++i) ++counts_[rows_[i].sequence];
 }
 
-void SpeculationPolicy::Judge(SequenceSpeculation& sequence, int64_t drafted, int64_t accepted) {
+void SpeculationPolicy::RecordResult(SequenceSpeculation& sequence, int64_t drafted,
+                                     int64_t accepted) {
   const bool rejected = accepted < drafted;
   sequence.rates[sequence.draft.strength].Record(accepted, rejected);
   rates_[sequence.draft.strength].Record(accepted, rejected);

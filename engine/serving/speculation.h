@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +17,8 @@
 #include "engine/serving/moving_median.h"
 
 namespace triptych::serving {
+
+struct NgramIndices;
 
 enum class Speculation {
   kOff,
@@ -76,11 +77,12 @@ class Acceptance {
 
 // Speculation of one sequence.
 struct SequenceSpeculation {
-  std::unique_ptr<Drafter> drafter;   // made for its first draft
-  Draft draft;                        // in the present step; empty between steps
-  std::vector<Acceptance> rates;      // by Draft::strength
-  int64_t passed_over = 0;            // drafts since the last one that was verified
-  int64_t drafted = 0, accepted = 0;  // tokens, of the whole output
+  std::unique_ptr<Drafter> drafter;         // made for its first draft
+  std::shared_ptr<NgramIndices> predicted;  // of the prediction, shared by the request's choices
+  Draft draft;                              // in the present step; empty between steps
+  std::vector<Acceptance> rates;            // by Draft::strength
+  int64_t passed_over = 0;                  // drafts since the last one that was verified
+  int64_t drafted = 0, accepted = 0;        // tokens, of the whole output
 };
 
 // Chooses how many tokens of each draft a step verifies. Has no clock of its own. Not thread-safe.
@@ -94,9 +96,11 @@ class SpeculationPolicy {
   // The number of tokens to verify of each sequence's draft, all together at most `most`. The
   // sequences are all those of a step, which only decodes. Maximizes the expected tokens per
   // second. With several sequences, each is expected to keep at least 1 / kMaxSlowdown of its rate.
-  std::span<const int64_t> Choose(std::span<SequenceSpeculation* const> sequences, int64_t most);
+  // `others`: as of PrefillThrottle::PromptRows; drafts are expected to take no longer.
+  std::span<const int64_t> Choose(std::span<SequenceSpeculation* const> sequences, int64_t most,
+                                  StepCosts::Duration others = {});
   // Records the step's result for one of them.
-  void Judge(SequenceSpeculation& sequence, int64_t drafted, int64_t accepted);
+  void RecordResult(SequenceSpeculation& sequence, int64_t drafted, int64_t accepted);
   // Records a step that only decoded.
   void Record(int64_t rows, StepCosts::Duration took) { costs_.Record(rows, took); }
 
@@ -109,12 +113,14 @@ class SpeculationPolicy {
   static constexpr double kPriorWeight = 4;
 
   // Fills counts_ by the expected gain.
-  void ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most);
+  void ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most,
+                    StepCosts::Duration others);
 
   const Speculation speculation_;
   StepCosts costs_;
   // By Draft::strength, of all sequences.
-  std::vector<Acceptance> rates_{{0.3, 4}, {0.5, 4}, {0.7, 4}, {0.9, 4}};
+  std::vector<Acceptance> rates_{
+      {0.3, kPriorWeight}, {0.5, kPriorWeight}, {0.7, kPriorWeight}, {0.9, kPriorWeight}};
   // Buffers of one call.
   struct Row {
     double probability;  // that the row's token is accepted

@@ -174,8 +174,8 @@ std::unique_ptr<cpu::CpuModel> MakeModel(const Options& options, const Source& s
   const int64_t positions =
       options.random_cache ? options.context + options.generate : PositionsNeeded(options);
   const CacheGeometry geometry = MakeCacheGeometry(config, cache_format, kBlockPositions);
-  const int64_t blocks = geometry.Groups().count() *
-                         std::max(options.batch * BlocksFor(positions), BlocksFor(positions));
+  const int64_t blocks = geometry.Groups().count() * std::max(options.batch * BlocksFor(positions),
+                                                              BlocksFor(PositionsNeeded(options)));
   cpu::CpuWeights weights =
       cpu::PackWeights(config, *source.weights, source.formats, {}, context->pool);
   return std::make_unique<cpu::CpuModel>(

@@ -148,11 +148,13 @@ TEST(CacheMemoryAllocation, TakesTheBytesItReports) {
 }
 
 // The engine's work around the decoder does not allocate either, except for the lists of a
-// sequence's tokens and blocks, which double now and then.
-TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
+// sequence's tokens, blocks and indices, which double now and then.
+class EngineAllocationTest : public testing::TestWithParam<serving::Speculation> {};
+
+TEST_P(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   ModelConfig config = EveryOption().front().config;
-  config.max_position_embeddings = 64;
-  constexpr int kSteps = 48;
+  config.max_position_embeddings = 2048;
+  constexpr int kSteps = 240;
   class Sink final : public serving::RequestSink {
    public:
     void OnRejected(serving::SubmitStatus) override { FAIL(); }
@@ -161,7 +163,8 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
     int64_t tokens = 0;
   };
   EngineSetup setup;
-  setup.kv_cache_bytes = 1 << 20;
+  setup.kv_cache_bytes = 1 << 24;
+  setup.speculation = GetParam();
   const auto made = MakeEngine(config, RandomWeights(config, 1), setup, ComputeType::kFloat32, 1);
   serving::Engine& engine = *made;
   const auto sink = std::make_shared<Sink>();
@@ -170,19 +173,26 @@ TEST(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   for (size_t i = 0; i < all.size(); ++i) {
     serving::Request request;
     request.id = std::to_string(i);
-    request.prompt = {1, 2, 3};
-    request.max_new_tokens = kSteps + 8;
+    request.prompt = {1, 2, 3, 1, 2, 3};
+    request.max_new_tokens = 2000;
+    request.most_drafted = 4;
     request.ignore_eos = true;
+    request.share_prefix = false;  // the prefix cache takes memory for each block
     request.sampling = all[i];
     engine.Submit(request, sink);
   }
   for (int i = 0; i < 4; ++i) engine.Step();
   const int64_t before = allocations, tokens = sink->tokens;
   for (int i = 0; i < kSteps; ++i) engine.Step();
-  EXPECT_EQ(sink->tokens - tokens, std::ssize(all) * kSteps);
-  EXPECT_LE(allocations - before, std::ssize(all) * 8);
+  EXPECT_GE(sink->tokens - tokens, std::ssize(all) * kSteps);
+  EXPECT_EQ(engine.metrics().drafted_tokens.value() > 0, GetParam() != serving::Speculation::kOff);
+  EXPECT_LT(allocations - before, kSteps / 2);
 }
 
+INSTANTIATE_TEST_SUITE_P(Speculation, EngineAllocationTest,
+                         testing::Values(serving::Speculation::kOff,
+                                         serving::Speculation::kWherePays,
+                                         serving::Speculation::kAlways));
 INSTANTIATE_TEST_SUITE_P(EveryOption, DecoderAllocationTest, testing::ValuesIn(EveryOption()),
                          testing::PrintToStringParamName());
 

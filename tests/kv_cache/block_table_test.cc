@@ -22,7 +22,7 @@ TEST(BlockTableTest, HoldsJustEnoughBlocks) {
   }
 }
 
-TEST(BlockTableTest, GrowsAtTheEndAndNeverShrinks) {
+TEST(BlockTableTest, GrowsAtTheEndAndKeepsWhatItHas) {
   BlockPool pool(8);
   BlockTable table(pool, 4);
   ASSERT_TRUE(table.Grow(5));
@@ -93,6 +93,25 @@ TEST(BlockTableTest, WindowedGroupsGiveTheirFirstBlocksBack) {
   EXPECT_EQ(table.size(), 0);
   EXPECT_EQ(table.dropped(), 0);
   EXPECT_EQ(pool.free(), 12);
+}
+
+TEST(BlockTableTest, ShrinksAtTheEnd) {
+  BlockPool pool(12);
+  BlockTable table(pool, 2, kGroups);
+  ASSERT_TRUE(table.Grow(8));
+  table.Drop(1);
+  table.Shrink(7);
+  EXPECT_EQ(table.length(), 4) << "position 6 is in the last block";
+  table.Shrink(3);
+  const int32_t none = BlockTable::kNone;
+  EXPECT_THAT(table.blocks(), ElementsAre(0, none, none, 3, 4, 5));
+  EXPECT_EQ(table.size(), 4);
+  EXPECT_EQ(table.peak_size(), 12);
+  EXPECT_EQ(pool.allocated(), 4);
+  ASSERT_TRUE(table.Grow(6));
+  EXPECT_THAT(table.blocks(), ElementsAre(0, none, none, 3, 4, 5, 6, 7, 8)) << "freed last";
+  table.Shrink(8);
+  EXPECT_EQ(table.length(), 3);
 }
 
 TEST(BlockTableTest, SharesOnlyTheBlocksOfAWindow) {

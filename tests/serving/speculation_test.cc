@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <new>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -249,6 +251,31 @@ TEST(Speculation, NeedsAModelThatVerifiesDrafts) {
   EXPECT_EQ(drafts.drafted, 0);
 }
 
+TEST(Speculation, ADrafterThatThrowsFailsItsStep) {
+  EngineOptions options;
+  options.speculation = Speculation::kAlways;
+  options.make_drafter = [](const Sequence&) -> std::unique_ptr<Drafter> {
+    throw std::bad_alloc();
+  };
+  const Result run = RunAll({Greedy("a", 30)}, {.max_positions = 200}, options);
+  EXPECT_EQ(run.outputs.at("a").at(0).reason, FinishReason::kFailed);
+}
+
+TEST(Speculation, APredictionTakesNoRoomInTheQueueWithoutIt) {
+  for (const bool on : {false, true}) {
+    EngineOptions options;
+    options.max_waiting_tokens = 50;
+    if (on) options.speculation = Speculation::kAlways;
+    Engine engine(std::make_unique<FakeModel>(FakeModel::Shape()), TestTokenizer(), options);
+    for (const char* const id : {"a", "b"}) {
+      Request request = Greedy(id, 5);
+      request.prediction.assign(100, 7);
+      engine.Submit(std::move(request), std::make_shared<RecordingSink>());
+    }
+    EXPECT_EQ(engine.Stats().requests.refused, on ? 1 : 0);
+  }
+}
+
 // A model with 10 blocks of 5 positions, which two sequences fill.
 TEST(Speculation, DraftsPreemptNobody) {
   const std::vector<Request> requests = {Greedy("a", 14), Greedy("b", 14)};
@@ -319,14 +346,57 @@ TEST(NgramDrafter, GoesOnBehindAReplacedToken) {
   EXPECT_EQ(draft.tokens, Bytes("fox"));
 }
 
-TEST(NgramDrafter, ALongTextTakesAboutLinearTime) {
-  // All n-grams are alike, so that every chain is as long as the text.
-  std::vector<int32_t> tokens(300'000, 7);
-  NgramDrafter drafter({}, 1000);
-  Draft draft;
-  for (int64_t length = 1000; length <= std::ssize(tokens); length += 50) {
-    drafter.Propose(std::span(tokens).first(length), 32, draft);
-    ASSERT_EQ(draft.tokens.size(), 32);
+std::vector<int32_t> Ascending(int64_t count) {
+  std::vector<int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+TEST(NgramDrafter, FindsTheEndOfALongTextSomeProposalsLater) {
+  for (const bool predicted : {false, true}) {
+    std::vector<int32_t> prediction, tokens;
+    (predicted ? prediction : tokens) = Ascending(10'000);
+    NgramDrafter drafter(prediction, 0);
+    Draft draft;
+    int proposals = 0;
+    for (int32_t token = 9000; draft.tokens.empty(); ++token, ++proposals) {
+      ASSERT_LT(proposals, 10);
+      for (int32_t before = token - 7; before <= token; ++before) tokens.push_back(before);
+      drafter.Propose(tokens, 3, draft);
+    }
+    EXPECT_GT(proposals, 2);
+    EXPECT_EQ(draft.tokens.front(), tokens.back() + 1);
+  }
+}
+
+// --- NgramIndex -----------------------------------------------------------------------------
+
+TEST(NgramIndex, VisitsFewOfManyEqualNgrams) {
+  const std::vector<int32_t> tokens(10'000, 7);
+  NgramIndex index(6);
+  index.Extend(tokens, std::ssize(tokens));
+  std::vector<int64_t> ends;
+  index.ForEach(tokens, [&](int64_t end) { ends.push_back(end); });
+  EXPECT_EQ(ends.size(), 16);
+  EXPECT_EQ(ends.front(), 10'000);
+}
+
+TEST(NgramIndex, AddsNoMoreThanItMayAlsoWhenItGrows) {
+  const std::vector<int32_t> tokens = Ascending(5000);
+  NgramIndex index(2);
+  const auto finds = [&](int64_t end) {
+    bool found = false;
+    index.ForEach(std::span(tokens).first(end), [&](int64_t place) { found |= place == end; });
+    return found;
+  };
+  for (const int64_t length : {4000, 5000}) {  // the second takes a larger table
+    for (int64_t call = 1; call <= length / 1000; ++call) {
+      EXPECT_FALSE(finds(length));
+      index.Extend(std::span(tokens).first(length), 1000);
+      EXPECT_TRUE(finds(1000 * call));
+      EXPECT_FALSE(finds(1000 * call + 2)) << call;
+    }
+    EXPECT_TRUE(finds(length));
   }
 }
 
@@ -360,7 +430,7 @@ class PolicyTest : public testing::Test {
           return static_cast<double>(generator() >> 11) * 0x1p-53 < right[i];
         };
         while (accepted < counts[i] && is_right()) ++accepted;
-        if (counts[i] > 0) policy.Judge(sequences[i], counts[i], accepted);
+        if (counts[i] > 0) policy.RecordResult(sequences[i], counts[i], accepted);
         tokens[i] += static_cast<double>(1 + accepted);
         rows += counts[i];
       }
@@ -398,6 +468,22 @@ TEST_F(PolicyTest, OthersKeepTheirPace) {
   EXPECT_GT(cheap[0], 5 * 100);
 }
 
+TEST_F(PolicyTest, OtherModelsKeepTheirPace) {
+  SpeculationPolicy policy(Speculation::kWherePays);
+  SequenceSpeculation sequence;
+  policy.Begin(sequence);
+  sequence.draft.tokens.assign(32, 7);
+  sequence.draft.strength = 3;
+  for (int i = 0; i < 3; ++i) {
+    policy.Record(1, StepCosts::Duration(0.010));
+    policy.Record(32, StepCosts::Duration(0.041));  // a millisecond for a row
+  }
+  const std::vector<SequenceSpeculation*> all = {&sequence};
+  EXPECT_GT(policy.Choose(all, 100)[0], 8);
+  EXPECT_THAT(policy.Choose(all, 100, StepCosts::Duration(0.0055)), ElementsAre(5));
+  EXPECT_THAT(policy.Choose(all, 100, StepCosts::Duration(0.0001)), ElementsAre(3));  // unfelt
+}
+
 TEST_F(PolicyTest, AlwaysVerifiesEveryDraft) {
   SpeculationPolicy policy(Speculation::kAlways);
   std::vector<SequenceSpeculation> sequences(2);
@@ -426,6 +512,9 @@ TEST(StepCosts, ForgetsOldSteps) {
   for (int i = 0; i < 3; ++i) costs.Record(1, StepCosts::Duration(0.010));
   for (int i = 0; i < 600; ++i) costs.Record(4, StepCosts::Duration(0.020));
   EXPECT_FALSE(costs.Measured(1));
+  costs.Record(1, StepCosts::Duration(0.030));
+  EXPECT_FALSE(costs.Measured(1));
+  EXPECT_DOUBLE_EQ(costs.Of(1).value(), 0.030);
 }
 
 }  // namespace

@@ -252,7 +252,7 @@ std::optional<Error> TakeDrafts(const GenerateParams& params, const ModelInfo& m
   }
   if (params.prediction.empty() || request.most_drafted == 0) return std::nullopt;
   auto tokens = EncodeText(params.prediction, {}, std::nullopt, "prediction", *model.tokenizer);
-  if (!tokens.ok()) return tokens.error();
+  if (!tokens.ok()) return std::nullopt;  // the output cannot resemble it
   request.prediction = std::move(tokens).value();
   // The output is no longer.
   const int64_t most = MostPositions(model);

@@ -419,6 +419,28 @@ TEST(DetokenizeTest, InvalidBytesCountAsTheirReplacement) {
   EXPECT_THAT(Refusal(Detokenize(ids, model)), HasSubstr("stand for more than"));
 }
 
+// Encodes no text that contains an x.
+class PickyTokenizer final : public WideTokenizer {
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    for (const TextPart& part : parts) {
+      if (part.text.find('x') != std::string_view::npos) throw EncodeError("an x");
+    }
+    return WideTokenizer::Encode(parts);
+  }
+};
+
+TEST(ValidateGenerateTest, APredictionThatCannotBeEncodedIsNone) {
+  ModelInfo model = SmallModelInfo();
+  model.tokenizer = std::make_shared<PickyTokenizer>();
+  GenerateParams params = Text("ab");
+  params.prediction = "cd";
+  EXPECT_EQ(Validate(params, model).value().request.prediction.size(), 1);
+  params.prediction = "cdx";
+  EXPECT_THAT(Validate(params, model).value().request.prediction, IsEmpty());
+  params = Text("abx");
+  EXPECT_FALSE(Validate(params, model).ok());
+}
+
 // Any number of bytes may become a token, so nothing is known before; what is, ends the call then.
 class ManyBytesTokenizer final : public WideTokenizer {
  public:
