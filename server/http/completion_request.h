@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "server/core/chat/reply_parser.h"
 #include "server/core/error.h"
 #include "server/core/requests/request_params.h"
@@ -14,6 +15,14 @@
 #include "server/http/thinking.h"
 
 namespace triptych::server {
+
+// Members of Responses that the response shows as the client sent them.
+struct ResponsesMembers {
+  OrderedJson text_format = {{"type", "text"}};
+  OrderedJson tools = OrderedJson::array();
+  OrderedJson tool_choice = "auto";
+  bool parallel_tool_calls = true;
+};
 
 // Movable; a copy views the original.
 struct CompletionRequest {
@@ -29,9 +38,9 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end
   bool usage_in_chunks = false;
-  std::string text_format = R"({"type":"text"})";  // of Responses: JSON, as the client asks for it
-  Thinking thinking;                               // of chats, as the client asks for it
-  ReplyForm reply;                                 // of chats: how the reply is read
+  ResponsesMembers responses;
+  Thinking thinking;  // of chats, as the client asks for it
+  ReplyForm reply;    // of chats: how the reply is read
 
   void AddPrompt(std::vector<int32_t> tokens);
   int32_t choices() const { return params.n.value_or(1); }  // of each prompt

@@ -11,7 +11,6 @@ namespace triptych::server {
 namespace {
 
 constexpr std::string_view kInteger = "an integer";
-constexpr size_t kMaxBodyDepth = 64;  // of schemas, above all
 
 // The value if it is an integer of 32 bits.
 std::optional<int32_t> AsInt32(const Json& value) {

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_HTTP_FIELDS_H_
 #define TRIPTYCH_SERVER_HTTP_FIELDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -13,6 +14,8 @@
 #include "server/core/error.h"
 
 namespace triptych::server {
+
+inline constexpr size_t kMaxBodyDepth = 64;  // of schemas, above all
 
 // A request's body.
 struct JsonBody {

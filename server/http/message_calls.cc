@@ -6,6 +6,7 @@
 namespace triptych::server {
 namespace {
 
+constexpr const char* kCalls = "tool_calls";
 constexpr const char* kCalledName = "the name of a function";
 
 // Reads {"name", "arguments"} of call `index`.
@@ -19,8 +20,7 @@ void ReadCalledFunction(const Json& object, const std::string& path, const Messa
   if (arguments == nullptr) {
     read.arguments = "{}";
   } else if (arguments->is_object()) {
-    read.arguments =
-        place.ordered().at("tool_calls").at(index).at("function").at(kArguments).dump();
+    read.arguments = place.Ordered(kCalls).at(index).at("function").at(kArguments).dump();
   } else {
     read.arguments = function.String(kArguments).value_or("");
   }
@@ -30,16 +30,19 @@ void ReadCalledFunction(const Json& object, const std::string& path, const Messa
 
 }  // namespace
 
-const OrderedJson& OrderedMessages::at(size_t index) {
-  constexpr size_t kMaxDepth = 64;  // of a body
+const OrderedJson& OrderedMessages::MemberOf(size_t index, std::string_view name) {
   if (list_.is_null()) {
-    list_ = ParseOrderedJson(MemberText(object_, name_), name_, kMaxJsonValues, kMaxDepth);
+    list_ = ParseOrderedJson(MemberText(object_, name_), name_, kMaxJsonValues, kMaxBodyDepth);
   }
-  return list_.at(index);
+  if (member_ == nullptr || member_index_ != index || member_name_ != name) {
+    member_index_ = index;
+    member_name_ = name;
+    member_ = &list_.at(index).at(member_name_);
+  }
+  return *member_;
 }
 
 std::vector<ToolCall> ReadToolCalls(Fields& message, const MessagePlace& place) {
-  constexpr const char* kCalls = "tool_calls";
   constexpr const char* kFunction = "function";
   constexpr const char* kAllowed = "an object with a name";
   const Json* const list = message.Any(kCalls);
@@ -86,7 +89,7 @@ ToolCall ReadToolUse(Fields& part, const MessagePlace& place, size_t index) {
   } else if (!input->is_object()) {
     part.Refuse(kInput, *input, "an object");
   } else {
-    call.arguments = place.ordered().at("content").at(index).at(kInput).dump();
+    call.arguments = place.Ordered("content").at(index).at(kInput).dump();
   }
   return call;
 }

@@ -25,12 +25,16 @@ class OrderedMessages {
   OrderedMessages(std::string_view object, const std::string& name)
       : object_(object), name_(name) {}
 
-  const OrderedJson& at(size_t index);
+  // Member `name` of message `index`. The last one is found in constant time.
+  const OrderedJson& MemberOf(size_t index, std::string_view name);
 
  private:
   const std::string_view object_;
   const std::string name_;
   OrderedJson list_;
+  const OrderedJson* member_ = nullptr;  // the last one
+  size_t member_index_ = 0;
+  std::string member_name_;
 };
 
 // A message's place in a list.
@@ -39,7 +43,7 @@ struct MessagePlace {
   size_t index;
   std::string path;  // with a '.'
 
-  const OrderedJson& ordered() const { return messages.at(index); }
+  const OrderedJson& Ordered(std::string_view name) const { return messages.MemberOf(index, name); }
 };
 
 // OpenAI's and Ollama's calls in the member "tool_calls" of an assistant's message. Arguments are a

@@ -25,6 +25,10 @@ void ReadInput(Fields& fields, std::string_view body, std::vector<ChatMessage>& 
     messages.push_back(std::move(message));
 }
 
+OrderedJson OrderedMember(std::string_view object, const std::string& name) {
+  return ParseOrderedJson(MemberText(object, name), name, kMaxJsonValues, kMaxBodyDepth);
+}
+
 // Reads {"format": {"type": ...}, "verbosity": ...}.
 void ReadTextFormat(Fields& fields, std::string_view body, CompletionRequest& request) {
   const Json* const text = fields.Any("text");
@@ -33,9 +37,18 @@ void ReadTextFormat(Fields& fields, std::string_view body, CompletionRequest& re
   Fields members(*text, "text.");
   const std::string_view object = MemberText(body, "text");
   ReadResponseFormat(members, "format", object, /*nested=*/false, request.params.form);
-  if (request.params.form) request.text_format = MemberText(object, "format");
+  if (request.params.form) request.responses.text_format = OrderedMember(object, "format");
   members.Lack("verbosity", "medium");
   if (const auto error = members.Finish()) fields.Fail(*error);
+}
+
+// Keeps the members about tools as they are.
+void KeepTools(const JsonBody& body, const ToolOptions& options, ResponsesMembers& members) {
+  members.parallel_tool_calls = options.parallel;
+  for (const auto& [name, value] :
+       {std::pair("tools", &members.tools), std::pair("tool_choice", &members.tool_choice)}) {
+    if (!body.json.value(name, Json()).is_null()) *value = OrderedMember(body.text, name);
+  }
 }
 
 // Members of conversations that the server would have to keep, and others.
@@ -69,6 +82,7 @@ Result<ChatRequest> ParseResponses(const JsonBody& body) {
   request.tools = ReadResponsesTools(fields, body.text);
   ReadUnsupported(fields);
   if (const auto error = fields.Finish()) return *error;
+  KeepTools(body, request.tools, completion.responses);
   return request;
 }
 
@@ -80,7 +94,7 @@ ResponsesAnswer::ResponsesAnswer(const AnswerStart& start, const CompletionReque
       temperature_(request.params.sampling.temperature),
       top_p_(request.params.sampling.top_p),
       effort_(request.thinking.effort),
-      text_format_(request.text_format),
+      shown_(request.responses),
       parser_(request.reply),
       tokenizer_(*start.model.tokenizer),
       token_splitter_(request.reply.thoughts) {}
@@ -94,8 +108,9 @@ JsonOutput ResponsesAnswer::Part(const Item& item, const std::string& text) {
 }
 
 JsonOutput ResponsesAnswer::ItemJson(const Item& item, bool done) const {
-  // The reply may have been cut in its last item.
-  const bool cut = &item == &items_.back() && reason_ == serving::FinishReason::kLength;
+  // The reply may have been cut in its last item, unless that is a whole call.
+  const bool cut = &item == &items_.back() && reason_ == serving::FinishReason::kLength &&
+                   !(item.is_call() && Json::accept(item.text));
   const char* const status = !done ? "in_progress" : cut ? "incomplete" : "completed";
   JsonOutput json = {{"id", item.id}, {"type", "message"}, {"status", status}};
   if (item.is_call()) {
@@ -134,15 +149,15 @@ JsonOutput ResponsesAnswer::Response(bool done) const {
        max_output_tokens_ ? JsonOutput(*max_output_tokens_) : JsonOutput(nullptr)},
       {"model", model_},
       {"output", JsonOutput::array()},
-      {"parallel_tool_calls", false},
+      {"parallel_tool_calls", shown_.parallel_tool_calls},
       {"previous_response_id", nullptr},
       {"reasoning",
        {{"effort", effort_ ? JsonOutput(*effort_) : JsonOutput(nullptr)}, {"summary", nullptr}}},
       {"store", false},
       {"temperature", temperature_ ? JsonOutput(*temperature_) : JsonOutput(nullptr)},
-      {"text", {{"format", JsonOutput::parse(text_format_)}}},
-      {"tool_choice", "none"},
-      {"tools", JsonOutput::array()},
+      {"text", {{"format", shown_.text_format}}},
+      {"tool_choice", shown_.tool_choice},
+      {"tools", shown_.tools},
       {"top_p", top_p_ ? JsonOutput(*top_p_) : JsonOutput(nullptr)},
       {"truncation", "disabled"},
       {"usage", nullptr},
@@ -164,10 +179,6 @@ std::string ResponsesAnswer::Read(const StreamChunk& chunk, bool streams) {
     if (token_splitter_.in_thoughts()) ++thought_tokens_;
   }
   const bool last = chunk.completion.has_value();
-  if (last) {
-    reason_ = chunk.completion->reason;
-    usage_ = chunk.completion->usage;
-  }
   std::string events;
   for (const auto& [kind, text] : parser_.Push(chunk.text, last)) {
     if (kind == ReplyPiece::Kind::kCall) {
@@ -179,6 +190,10 @@ std::string ResponsesAnswer::Read(const StreamChunk& chunk, bool streams) {
     if (!goes_on) events += BeginItem(kind, "", streams);
     items_.back().text += text;
     if (streams) events += DeltaEvent(text);
+  }
+  if (last) {  // not before: items that end here are not cut
+    reason_ = chunk.completion->reason;
+    usage_ = chunk.completion->usage;
   }
   // A reply has an item.
   if (last && items_.empty()) events += BeginItem(ReplyPiece::Kind::kContent, "", streams);

@@ -72,7 +72,7 @@ class ResponsesAnswer final : public Answer {
   const std::optional<int64_t> max_output_tokens_;
   const std::optional<float> temperature_, top_p_;
   const std::optional<std::string> effort_;  // of thoughts
-  const std::string text_format_;            // JSON, as the client asked for it
+  const ResponsesMembers shown_;
   const int64_t created_ = UnixTime();
   int64_t next_number_ = 0;  // of events
   ReplyParser parser_;

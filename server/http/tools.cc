@@ -18,7 +18,6 @@ using ToolChoice = ToolOptions::Choice;
 
 constexpr const char* kTools = "tools";
 constexpr const char* kChoice = "tool_choice";
-constexpr size_t kMaxToolsDepth = 64;  // of a body
 
 // Reads the name, description, parameters and strict. `ordered`: the function again, with members
 // in order.
@@ -91,10 +90,14 @@ std::vector<Tool> ReadList(Fields& fields, std::string_view object, const ReadOn
     fields.Refuse(kTools, *list, kAllowed);
     return {};
   }
-  if (list->size() > limits::kMaxTools)
-    return std::vector<Tool>(list->size());  // CheckTools refuses
+  if (list->size() > limits::kMaxTools) {
+    fields.Fail(InvalidArgument(kTools, "has " + std::to_string(list->size()) +
+                                            " tools; allowed: at most " +
+                                            std::to_string(limits::kMaxTools)));
+    return {};
+  }
   const OrderedJson ordered =
-      ParseOrderedJson(MemberText(object, kTools), kTools, kMaxJsonValues, kMaxToolsDepth);
+      ParseOrderedJson(MemberText(object, kTools), kTools, kMaxJsonValues, kMaxBodyDepth);
   std::vector<Tool> tools;
   for (size_t i = 0; i < list->size(); ++i) {
     const std::string path = std::string(kTools) + "[" + std::to_string(i) + "]";
@@ -122,7 +125,8 @@ void ReadChoice(Fields& fields, bool nested, ToolOptions& options) {
   } else {
     const Json function = nested ? choice->value("function", Json()) : *choice;
     const Json name = function.is_object() ? function.value("name", Json()) : Json();
-    if (choice->value("type", Json()) != "function" || !name.is_string()) {
+    if (choice->value("type", Json()) != "function" || !name.is_string() ||
+        !IsToolName(name.get_ref<const std::string&>())) {
       return fields.Refuse(kChoice, *choice, kAllowed);
     }
     options.choice = ToolChoice::kRequired;
@@ -148,8 +152,10 @@ void ReadTypedChoice(Fields& fields, ToolOptions& options) {
     members.Refuse("type", *type, kTypes);
   }
   if (type != nullptr && *type == "tool") {
-    members.Need("name", "the name of a tool");
+    constexpr const char* kAllowed = "the name of a tool";
+    const Json* const name = members.Need("name", kAllowed);
     options.function = members.String("name").value_or("");
+    if (name != nullptr && !IsToolName(options.function)) members.Refuse("name", *name, kAllowed);
   }
   options.parallel = !members.Bool("disable_parallel_tool_use").value_or(false);
   if (auto error = members.Finish()) fields.Fail(std::move(*error));
@@ -181,10 +187,10 @@ std::set<std::string> TextsOf(const OrderedJson& schema) {
   return texts;
 }
 
-CallForm CallFormOf(const ToolOptions& options, const CallFormat& format) {
-  CallForm form = {.field = kTools, .format = format};
+CallForm CallFormOf(const ToolOptions& options, const ReplyTools& reply) {
+  CallForm form = {.field = kTools, .format = reply.format};
   form.may_answer = options.choice == ToolChoice::kAuto;
-  form.parallel = options.parallel && options.function.empty();
+  form.parallel = reply.parallel && options.function.empty();
   for (const Tool& tool : options.tools) {
     if (!options.function.empty() && tool.name != options.function) continue;
     CallForm::Function function;
@@ -234,18 +240,19 @@ ToolOptions ReadMessagesTools(Fields& fields, std::string_view object) {
 void UseTools(const ToolOptions& tools, const ToolSupport& support,
               std::vector<ChatMessage>& messages, ChatOptions& options,
               CompletionRequest& completion) {
+  if (!messages.empty()) options.last_message = messages.size() - 1;
   const std::vector<Tool> shown = tools.enabled() ? tools.tools : std::vector<Tool>();
   messages = ForTemplate(std::move(messages), shown, support);
   if (!tools.enabled()) return;
   if (support.shows_tools) options.tools = ToolsJson(shown);
   ReplyTools reply;
   reply.format = support.format;
-  reply.parallel = tools.parallel;
+  reply.parallel = tools.parallel && !support.one_call;
   reply.eager =
       tools.choice == ToolChoice::kRequired || completion.params.form ||
       std::any_of(shown.begin(), shown.end(), [](const Tool& tool) { return tool.strict; });
   if (reply.eager) {
-    completion.params.calls = std::make_shared<const CallForm>(CallFormOf(tools, support.format));
+    completion.params.calls = std::make_shared<const CallForm>(CallFormOf(tools, reply));
   }
   for (const Tool& tool : shown) {
     reply.names.insert(tool.name);

@@ -36,7 +36,8 @@ server::ReplyPieces Parse(const std::shared_ptr<const server::ReplyTools>& tools
 void CheckScanner(std::string_view text) {
   // Neither bytes nor escapes that make no character concern the scanner.
   if (FindInvalidUtf8(text) || text.find("\\u") != text.npos) return;
-  server::JsonScanner scanner;
+  const server::JsonScanner::Options bounds;
+  server::JsonScanner scanner(bounds);
   auto result = server::JsonScanner::Result::kMore;
   size_t read = 0;
   while (read < text.size() && result == server::JsonScanner::Result::kMore) {
@@ -47,7 +48,7 @@ void CheckScanner(std::string_view text) {
   if (taken) {
     Promise(value.is_object(), "an object that ends is JSON");
   } else if (value.is_object() && text.starts_with('{') && text.ends_with('}')) {
-    Promise(text.size() > server::JsonScanner::kMaxDepth, "a small object in JSON ends");
+    Promise(text.size() > bounds.max_depth, "a small object in JSON ends");
   }
 }
 

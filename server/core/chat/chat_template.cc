@@ -221,7 +221,15 @@ void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tok
     tools_.shows_calls = shows({question, calling, result}, true, kArgument);
     if (tools_.shows_calls) break;
   }
-  if (!tools_.shows_calls) calling.tool_calls.clear();
+  if (tools_.shows_calls) {
+    ChatMessage calls = calling, second = result;
+    calls.tool_calls.push_back(calls.tool_calls.front());
+    calls.tool_calls.back().id = second.tool_call_id = "probe0001";
+    calls.tool_calls.back().arguments = R"({"probe_second": 1})";
+    tools_.one_call = !shows({question, calls, result, second}, true, "probe_second");
+  } else {
+    calling.tool_calls.clear();
+  }
   // Calls without marks are JSON, as Llama's.
   const CallFormat without_marks = {tools_.shows_calls ? CallFormat::Kind::kLlama
                                                        : CallFormat::Kind::kTagged};
@@ -274,7 +282,9 @@ Result<jinja::Text> ChatTemplate::Render(std::span<const ChatMessage> messages,
                            "is set; allowed: variables that the server does not set itself");
   }
   const bool replied = !messages.empty() && messages.back().role == ChatRole::kAssistant;
-  const std::string last = "messages[" + std::to_string(std::ssize(messages) - 1) + "]";
+  const int64_t last_index =
+      options.last_message ? static_cast<int64_t>(*options.last_message) : std::ssize(messages) - 1;
+  const std::string last = "messages[" + std::to_string(last_index) + "]";
   if (options.continue_final_message) {
     if (options.add_generation_prompt) {
       return InvalidArgument("add_generation_prompt",

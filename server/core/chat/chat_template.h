@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 #define TRIPTYCH_SERVER_CORE_CHAT_CHAT_TEMPLATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -52,12 +53,15 @@ struct ChatOptions {
   bool continue_final_message = false;  // the prompt ends with the last message's text
   Json variables = nullptr;             // an object, or null: chat_template_kwargs
   OrderedJson tools = nullptr;          // as ToolsJson makes them, or null
+  // The last message's index in errors; absent: its own.
+  std::optional<size_t> last_message = {};
 };
 
 // Facts about a template's use of tools, found by rendering a small conversation.
 struct ToolSupport {
   bool shows_tools = false;     // otherwise the server describes them
   bool shows_calls = false;     // of the assistant's messages
+  bool one_call = false;        // a message of the assistant has at most one
   bool shows_results = false;   // messages of the role "tool"
   bool text_arguments = false;  // arguments of calls are texts for the template, not objects
   bool shows_system = false;    // messages of the role "system"

@@ -17,11 +17,9 @@ using grammar::CharacterRanges;
 using grammar::Expression;
 using grammar::Expressions;
 
-constexpr CharacterRanges::value_type kBlankRange = {'\t', '\n'};
-
 Expression Blanks(Expressions& e) {
   constexpr int32_t kMostBlanks = 4;
-  return e.Repeat(e.Characters({kBlankRange, {'\r', '\r'}, {' ', ' '}}), 0, kMostBlanks);
+  return e.Repeat(e.Characters({{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}}), 0, kMostBlanks);
 }
 
 CharacterRanges AllExcept(std::u32string_view characters) {

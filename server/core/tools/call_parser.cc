@@ -19,7 +19,7 @@ std::string ObjectInString(std::string_view json) {
   const Json decoded = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!decoded.is_string()) return "";
   std::string text = decoded.get<std::string>();
-  JsonScanner scanner;
+  JsonScanner scanner({.keeps_members = false});
   for (const char& c : text) {
     const JsonScanner::Result result = scanner.Push(c);
     if (result == JsonScanner::Result::kMore) continue;
@@ -71,6 +71,8 @@ void CallParser::Fail(ReplyPieces& pieces) {
 }
 
 void CallParser::PushText(char c, ReplyPieces& pieces) {
+  // A grammar of calls that begin the reply allows none after other text.
+  if (tools_->eager && syntax_->at_start) return Release(0, pieces);
   const bool was_partial = !literal_.empty();
   literal_ += c;
   for (const auto& [marker, state] : syntax_->markers) {
@@ -132,7 +134,8 @@ bool CallParser::BeginEdge(char c, ReplyPieces& pieces) {
     value_.clear();
     passed_on_ = 0;
     begun_ = false;
-    json_ = JsonScanner();
+    json_ = JsonScanner({.max_depth = tools_->eager ? kMaxEagerDepth : kMaxCallDepth,
+                         .keeps_members = edge.kind == Kind::kObject});
     python_ = PythonArgumentsScanner();
     return PushPart(c, pieces);
   }
@@ -237,7 +240,7 @@ void CallParser::PassOn(ReplyPieces& pieces) {
   if (part_->kind == CallEdge::Kind::kObject) {
     const ObjectCall call = FindObjectCall();
     name = NameOf(call);
-    if (call.arguments == nullptr || call.arguments->begin == 0 ||
+    if (call.is_ambiguous || call.arguments == nullptr || call.arguments->begin == 0 ||
         value_[call.arguments->begin] != '{') {
       return;
     }
@@ -280,6 +283,7 @@ bool CallParser::EndCall(std::string_view name, std::string arguments, ReplyPiec
     cut_ = true;
     held_.clear();
   } else {
+    if (!ArgumentsObject(arguments, kMaxCallDepth)) return false;
     pending_.push_back({std::string(name), std::move(arguments)});
   }
   return true;

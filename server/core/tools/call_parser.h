@@ -49,7 +49,9 @@ struct ReplyTools {
 class CallParser {
  public:
   static constexpr size_t kMaxCallBytes = size_t{1} << 20;  // of one call; of calls in one list
-  static constexpr int kMaxCalls = 128;                     // of a reply
+  static constexpr int kMaxCalls = 128;                     // of a reply; a list with more is text
+  // Of nested values in a call. By a grammar, a reply has at most grammar::kMaxStackDepth.
+  static constexpr size_t kMaxCallDepth = 64, kMaxEagerDepth = 1024;
 
   explicit CallParser(std::shared_ptr<const ReplyTools> tools);
 
@@ -111,7 +113,7 @@ class CallParser {
   std::string literal_;             // the beginning of a marker or a literal
   std::string name_;
   std::string value_;  // of the part
-  JsonScanner json_;
+  JsonScanner json_{JsonScanner::Options()};
   PythonArgumentsScanner python_;
   std::vector<Call> pending_;  // complete, but not passed on
   size_t passed_on_ = 0;       // eager: bytes of value_

@@ -17,7 +17,7 @@ JsonScanner::Result JsonScanner::Push(char c) {
 }
 
 bool JsonScanner::Open(bool is_object) {
-  if (nesting_.size() == kMaxDepth) return false;
+  if (nesting_.size() == options_.max_depth) return false;
   nesting_.push_back(is_object);
   state_ = is_object ? State::kFirstKey : State::kFirstItem;
   return true;
@@ -33,11 +33,11 @@ bool JsonScanner::Close(char c) {
 
 void JsonScanner::EndValue(size_t end) {
   state_ = State::kAfterValue;
-  if (IsOwnMember()) members_.back().end = end;
+  if (KeepsMember()) members_.back().end = end;
 }
 
 bool JsonScanner::BeginValue(char c) {
-  if (IsOwnMember()) members_.back().begin = at_;
+  if (KeepsMember()) members_.back().begin = at_;
   switch (c) {
     case '{':
     case '[':
@@ -67,7 +67,7 @@ bool JsonScanner::StepString(char c) {
   if (c == '\\') {
     state_ = State::kEscape;
   } else if (c == '"' && is_key_) {
-    if (IsOwnMember()) members_.back().key_end = at_;
+    if (KeepsMember()) members_.back().key_end = at_;
     state_ = State::kColon;
   } else if (c == '"') {
     EndValue(at_ + 1);
@@ -150,7 +150,7 @@ bool JsonScanner::Step(char c) {
       if (c == '}') return Close(c);
       [[fallthrough]];
     case State::kKey:
-      if (IsOwnMember()) {
+      if (KeepsMember()) {
         if (members_.size() == kMaxMembers) return false;
         members_.push_back({.key_begin = at_ + 1});
       }

@@ -12,8 +12,12 @@ namespace triptych::server {
 // thread-safe.
 class JsonScanner {
  public:
-  static constexpr size_t kMaxDepth = 64;
-  static constexpr size_t kMaxMembers = 64;  // of the object itself
+  static constexpr size_t kMaxMembers = 64;  // that are kept
+
+  struct Options {
+    size_t max_depth = 64;
+    bool keeps_members = true;
+  };
 
   enum class Result { kMore, kDone, kFailed };
   // Offsets into the text. A value's end is 0 until it is complete.
@@ -22,10 +26,12 @@ class JsonScanner {
     size_t begin = 0, end = 0;          // 0: the value has not begun
   };
 
+  explicit JsonScanner(const Options& options) : options_(options) {}
+
   // Reads the next byte. kFailed if the text is no JSON object or exceeds the bounds. REQUIRES:
   // every earlier result was kMore.
   Result Push(char c);
-  // The members of the object itself so far.
+  // The members of the object itself so far, if they are kept.
   const std::vector<Member>& members() const { return members_; }
 
  private:
@@ -60,8 +66,9 @@ class JsonScanner {
   bool Open(bool is_object);
   bool Close(char c);
   void EndValue(size_t end);
-  bool IsOwnMember() const { return nesting_.size() == 1; }
+  bool KeepsMember() const { return options_.keeps_members && nesting_.size() == 1; }
 
+  Options options_;
   State state_ = State::kStart;
   std::vector<bool> nesting_;  // of open values: true is an object
   bool is_key_ = false;        // of the current string

@@ -10,7 +10,8 @@
 namespace triptych::server {
 
 // The same conversation in messages that the template shows: tools are described in the first
-// message, calls are text of the assistant, and results are messages of the user.
+// message, calls are text of the assistant or come one by one, each with its results, and results
+// are the beginning of the user's next message.
 std::vector<ChatMessage> ForTemplate(std::vector<ChatMessage> messages,
                                      const std::vector<Tool>& tools, const ToolSupport& support);
 

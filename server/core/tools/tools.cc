@@ -29,11 +29,6 @@ bool IsToolName(std::string_view name) {
 }
 
 std::optional<Error> CheckTools(const ToolOptions& options, const std::string& list) {
-  if (options.tools.size() > limits::kMaxTools) {
-    return InvalidArgument(list, "has " + std::to_string(options.tools.size()) +
-                                     " tools; allowed: at most " +
-                                     std::to_string(limits::kMaxTools));
-  }
   std::set<std::string_view> names;
   size_t bytes = 0;
   for (const Tool& tool : options.tools) {

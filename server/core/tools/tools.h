@@ -47,8 +47,8 @@ struct ToolCall {
 bool IsToolName(std::string_view name);
 bool IsToolNameCharacter(char c);
 
-// The first error: too many tools, too large ones, names that are no names or repeated, or a choice
-// of an unknown function. `list`: the field with the tools.
+// The first error: too large tools, names that are no names or repeated, or a choice of an unknown
+// function. `list`: the field with the tools.
 std::optional<Error> CheckTools(const ToolOptions& options, const std::string& list);
 
 // The tools as templates get them: a list of {"type": "function", "function": {...}}.

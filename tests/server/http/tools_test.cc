@@ -27,7 +27,8 @@ constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kTemplate =
     "{% for t in tools or [] %}{{ t.function | tojson }}|{% endfor %}"
     "{% for m in messages %}{{ m.role }}:{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ m.tool_call_id }};"
+    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ m.tool_call_id }}{{ "
+    "m.name }};"
     "{% endfor %}";
 
 const std::map<std::string, std::string> kFormats = {
@@ -64,6 +65,12 @@ TestServerOptions EveryFormat() {
   plain.kv_cache_bytes = 1 << 20;
   plain.chat_template = BuiltInTemplate("plain");
   options.models.push_back(plain);
+  TestModel single = options.models.front();
+  single.name = "single";
+  single.own_chat_template =
+      "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length != 1 %}"
+      "{{ raise_exception('one') }}{% endif %}{{ m | tojson }}{% endfor %}";
+  options.models.push_back(single);
   return options;
 }
 
@@ -147,6 +154,12 @@ TEST_F(ToolsTest, RequiredCallsFitTheirSchemasInEveryFormat) {
                   .size(),
               1U);
   }
+}
+
+TEST_F(ToolsTest, ATemplateOfOneCallGetsRepliesOfOne) {
+  const std::string members = R"("tool_choice": "required", "logit_bias": {"59": 100})";  // ';'
+  EXPECT_GT(Choice("llama", members).at("message").at("tool_calls").size(), 1U);
+  EXPECT_EQ(Choice("single", members).at("message").at("tool_calls").size(), 1U);
 }
 
 // A call, put together from the deltas of a stream.
@@ -241,9 +254,11 @@ TEST_F(ToolsTest, MarkersMayBeSpecialTokens) {
 }
 
 TEST_F(ToolsTest, NoneAndAutoAreText) {
-  EXPECT_FALSE(Choice("tagged", R"("tool_choice": "none", "max_tokens": 4)")
-                   .at("message")
-                   .contains("tool_calls"));
+  const std::string braces = R"("logit_bias": {"123": 100}, "max_tokens": 4)";
+  const json none = Choice("llama", braces + R"(, "tool_choice": "none")").at("message");
+  EXPECT_EQ(none.at("content"), "{{{{");
+  EXPECT_FALSE(none.contains("tool_calls"));
+  EXPECT_NE(Choice("llama", braces).at("message").at("content"), "{{{{") << "the begin of a call";
   const json strict = Choice("tagged", R"("max_tokens": 4)");
   EXPECT_EQ(strict.at("finish_reason"), "length");
   EXPECT_NE(strict.at("message").at("content"), nullptr);
@@ -357,6 +372,9 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
        "tool_choice", "which is not in tools"},
       {function(R"("name": "a")") + R"(, "tool_choice": {"type": "function"})", "tool_choice",
        "allowed: \"none\""},
+      {function(R"("name": "a")") +
+           R"(, "tool_choice": {"type": "function", "function": {"name": ""}})",
+       "tool_choice", "allowed: \"none\""},
       {R"("tools": [], "tool_choice": "required")", "tool_choice", "but tools has none"},
       {function(
            R"("name": "a", "parameters": {"properties": {"b": {"$ref": "#"}}, "required": ["b"]})") +
@@ -395,15 +413,68 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
 }
 
 TEST_F(ToolsTest, OllamasToolsAndCalls) {
-  const std::string body =
-      R"({"model": "tagged", "stream": false, "options": {"num_predict": 4}, "tools": )" + kTools +
-      R"(, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [
-          {"function": {"name": "now", "arguments": {}}}]},
-          {"role": "tool", "tool_name": "now", "content": "noon"}]})";
-  client_.Send("POST", "/api/chat", body);
+  const auto chat = [](const std::string& name) {
+    return "\"tools\": " + kTools +
+           R"(, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",
+               "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]},
+               {"role": "tool", "content": "noon", ")" +
+           name + R"(": "now"}])";
+  };
+  client_.Send("POST", "/api/chat",
+               R"({"model": "tagged", "stream": false, "options": {"num_predict": 4}, )" +
+                   chat("tool_name") + "}");
   const HttpAnswer answer = client_.Read();
   ASSERT_EQ(answer.status, 200) << answer.body;
   EXPECT_FALSE(answer.json().at("message").contains("tool_calls"));
+  const std::string prompt = Prompt("tagged", chat("name"));
+  EXPECT_THAT(prompt, HasSubstr("\"now\", \"arguments\": {}};tool:noonnow;"));
+  EXPECT_EQ(answer.json().at("prompt_eval_count"), prompt.size());
+}
+
+// Finding the content again for each call would take time quadratic in the body.
+TEST_F(ToolsTest, AMessageOfManyMembersAndCallsIsReadInLinearTime) {
+  std::string message = R"({"role": "assistant")";
+  for (int i = 0; i < 200'000; ++i) message += ",\"m" + std::to_string(i) + "\":0";
+  message += ",\"content\":[";
+  const std::string call = R"({"type":"tool_use","name":"f","input":{}})";
+  for (int i = 0; i < 50'000; ++i) message += i == 0 ? call : "," + call;
+  client_.Send("POST", kChat, R"({"model": "tagged", "messages": [)" + message + "]}]}");
+  const HttpAnswer answer = client_.Read();
+  ASSERT_EQ(answer.status, 400) << answer.body;
+  EXPECT_EQ(answer.error("param"), "messages[0].m0");
+}
+
+TEST_F(ToolsTest, AnErrorNamesTheClientsMessage) {
+  client_.Send("POST", kChat,
+               R"({"model": "plain", "continue_final_message": true,
+                   "add_generation_prompt": false, "messages": [
+                     {"role": "user", "content": "Hi"}, {"role": "user", "content": "Hi"}],
+                   "tools": )" +
+                   kTools + "}");
+  const HttpAnswer answer = client_.Read();
+  ASSERT_EQ(answer.status, 400) << answer.body;
+  EXPECT_EQ(answer.error("param"), "messages[1].role") << "not shifted by the tools' message";
+}
+
+TEST_F(ToolsTest, AResponseShowsItsTools) {
+  const auto response = [&](const std::string& members) {
+    client_.Send("POST", "/v1/responses",
+                 R"({"model": "tagged", "input": "Hi", "max_output_tokens": 1)" + members + "}");
+    const HttpAnswer answer = client_.Read();
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json();
+  };
+  const json plain = response("");
+  EXPECT_EQ(plain.at("tools"), json::array());
+  EXPECT_EQ(plain.at("tool_choice"), "auto");
+  EXPECT_EQ(plain.at("parallel_tool_calls"), true);
+  const json tools = {{{"type", "function"}, {"name", "f"}, {"strict", true}}};
+  const json choice = {{"type", "function"}, {"name", "f"}};
+  const json called = response(R"(, "parallel_tool_calls": false, "tools": )" + tools.dump() +
+                               R"(, "tool_choice": )" + choice.dump());
+  EXPECT_EQ(called.at("tools"), tools);
+  EXPECT_EQ(called.at("tool_choice"), choice);
+  EXPECT_EQ(called.at("parallel_tool_calls"), false);
 }
 
 // Responses to replies that the tests write, as a model without a grammar would.
@@ -522,6 +593,27 @@ TEST_F(AnswerTest, AResponsesCallsAreItems) {
     arguments += events[i].at("delta").get<std::string>();
   }
   EXPECT_EQ(arguments, "{\"a\": 1}");
+}
+
+TEST_F(AnswerTest, WholeItemsOfACutResponseAreComplete) {
+  model_.tokenizer = std::make_shared<const ByteTokenizer>();
+  StreamChunk last = Chunk(reply_, true);
+  last.completion->reason = serving::FinishReason::kLength;
+  ResponsesAnswer stream({model_, id_, prompts_}, request_);
+  std::string events = stream.Events(last);
+  events += stream.EndEvents();
+  for (const json& data : DataOf(events)) {
+    if (data.at("type") == "response.output_item.done") {
+      EXPECT_EQ(data.at("item").at("status"), "completed") << data;
+    }
+  }
+  const json response = DataOf(events).back().at("response");
+  EXPECT_EQ(response.at("status"), "incomplete");
+  for (const json& item : response.at("output")) EXPECT_EQ(item.at("status"), "completed");
+  last.text = "Let me";
+  ResponsesAnswer cut({model_, id_, prompts_}, request_);
+  cut.Add(last);
+  EXPECT_EQ(json::parse(cut.Whole()).at("output")[0].at("status"), "incomplete");
 }
 
 TEST_F(AnswerTest, OllamasCallsHaveArgumentsAsObjects) {

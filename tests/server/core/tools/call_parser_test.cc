@@ -126,8 +126,11 @@ TEST(CallParserTest, WhatIsNoCallStaysText) {
   const ReplyTools tools = Tools(Kind::kTagged);
   const std::string call = R"({"name": "f", "arguments": {}})";
   for (const std::string& text :
-       {std::string("<tool_call>"), "<tool_call>" + call, "<tool_call>" + call + "</tool_cal",
-        "<tool_call>" + call + "</tool_calls>", "<tool_call>" + call + " x</tool_call>",
+       {std::string("<tool_call>"),
+        "<tool_call>" + call,
+        "<tool_call>" + call + "</tool_cal",
+        "<tool_call>" + call + "</tool_calls>",
+        "<tool_call>" + call + " x</tool_call>",
         std::string("<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>"),
         std::string("<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"),
         std::string("<tool_call>{\"name\": \"f\", \"arguments\": \"{\"}</tool_call>"),
@@ -135,8 +138,16 @@ TEST(CallParserTest, WhatIsNoCallStaysText) {
         std::string("<tool_call>{\"name\": \"f\", \"name\": \"f\"}</tool_call>"),
         std::string("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 01}}</tool_call>"),
         std::string("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\n\"}}</tool_call>"),
-        std::string("<tool_call>{'name': 'f'}</tool_call>"), std::string("</tool_call>"),
-        std::string("<<tool_cal <tool_call"), std::string("  \n "), std::string()}) {
+        std::string("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1e999}}</tool_call>"),
+        std::string(
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\ud800\"}}</tool_call>"),
+        std::string(
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1, \"a\": 2}}</tool_call>"),
+        std::string("<tool_call>{'name': 'f'}</tool_call>"),
+        std::string("</tool_call>"),
+        std::string("<<tool_cal <tool_call"),
+        std::string("  \n "),
+        std::string()}) {
     EXPECT_EQ(Parse(tools, text), text);
   }
 }
@@ -218,8 +229,10 @@ TEST(CallParserTest, LlamasJsonBeginsTheReply) {
               "{f {}}{f {}}");
     EXPECT_EQ(Parse(each, R"({"name": "f", "parameters": {}} is it.)"), "{f {}} is it.");
     EXPECT_EQ(Parse(each, R"([{"name": "f", "arguments": {}}])"), "{f {}}");
-    EXPECT_EQ(Parse(each, R"(Say <|python_tag|>{"name": "f", "parameters": {}})"), "Say{f {}}");
   }
+  const std::string later = R"(Say <|python_tag|>{"name": "f", "parameters": {}})";
+  EXPECT_EQ(Parse(tools, later), "Say{f {}}");
+  EXPECT_EQ(Parse(Eager(tools), later), later) << "a call that the grammar does not know";
   for (const std::string text :
        {R"({"name": "f"})", R"({"name": "Bob", "parameters": {}})", R"({"a": 1})", "{", "[1, 2]",
         R"(It is {"name": "f", "parameters": {}})", "[f]", "Hello"}) {
@@ -263,6 +276,31 @@ TEST(CallParserTest, AnEagerParserPassesArgumentsOnAsTheyCome) {
     parser.Push(", \"b\"", true, pieces);
     EXPECT_EQ(Shown(pieces), "{f {\"a\": 1, \"b\"}");
   }
+}
+
+TEST(CallParserTest, ArgumentsMayBeManyAndByAGrammarDeep) {
+  std::string many = "{\"a\": 1";
+  for (int i = 0; i < 200; ++i) many += ", \"a" + std::to_string(i) + "\": {}";
+  many += "}";
+  const std::string deep = "{\"a\": " + std::string(200, '[') + std::string(200, ']') + "}";
+  for (const Kind kind : {Kind::kTagged, Kind::kNamed, Kind::kDeepSeek, Kind::kLlama}) {
+    const ReplyTools tools = Tools(kind);
+    const auto text = [&](const std::string& arguments) {
+      return CallsText(tools.format, {{.id = "", .name = "f", .arguments = arguments}});
+    };
+    EXPECT_EQ(ParseInSteps(tools, text(many), 7), "{f " + many + "}");
+    EXPECT_EQ(ParseInSteps(tools, text(deep), 7), text(deep));
+    for (const std::string& arguments : {many, deep}) {
+      EXPECT_EQ(ParseInSteps(Eager(tools), text(arguments), 7), "{f " + arguments + "}");
+    }
+  }
+}
+
+TEST(CallParserTest, ASecondMemberWithArgumentsIsNotPassedOn) {
+  EXPECT_EQ(Parse(Eager(Tools(Kind::kTagged)),
+                  "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}, "
+                  "\"parameters\": {\"b\": 2}}</tool_call>"),
+            "{f {\"a\": 1}}");
 }
 
 // Hostile replies. Each takes time linear in its megabytes: quadratic time would take hours.

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/grammar/compile.h"
@@ -102,7 +103,27 @@ TEST(ToolMessagesTest, ATemplateWithoutToolsGetsText) {
                      "{% endfor %}"),
             "user:" + description + "\n\nQ\n" + calls +
                 "user:<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n"
-                "</tool_response>\nuser:R\n");
+                "</tool_response>\nR\n")
+      << "one message of the user, as templates that alternate require";
+}
+
+TEST(ToolMessagesTest, ATemplateOfOneCallGetsThemOneByOne) {
+  const std::string text =
+      "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}{% for m in messages %}"
+      "{% if m.tool_calls and m.tool_calls | length != 1 %}{{ raise_exception('one call') }}"
+      "{% endif %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %};{% endfor %}";
+  EXPECT_EQ(Rendered(text),
+            "fguser:Q;assistant:Let me see.f{\"b\": 1, \"a\": \"é\"};tool:one;"
+            "assistant:g{};tool:two;user:R;");
+  const ToolSupport support = ChatTemplate({"own", text}, *TestTokenizer(), {}).tools();
+  EXPECT_TRUE(support.one_call);
+  std::vector<ChatMessage> messages = Conversation();
+  std::swap(messages[2], messages[3]);
+  const std::vector<ChatMessage> shown = ForTemplate(std::move(messages), kTools, support);
+  ASSERT_EQ(shown.size(), 6U);
+  EXPECT_EQ(shown[2].content, "one") << "by the id of its call";
+  EXPECT_EQ(shown[4].content, "two");
 }
 
 TEST(ToolMessagesTest, TheFormatIsThatOfTheTemplatesText) {
