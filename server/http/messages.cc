@@ -197,7 +197,8 @@ std::string MessagesAnswer::Whole() const {
         break;
       case ReplyPiece::Kind::kArguments:
         // Arguments that are cut off are none.
-        content.back()["input"] = ArgumentsObject(text).value_or(JsonOutput::object());
+        content.back()["input"] =
+            ArgumentsObject(text, CallParser::kMaxEagerDepth).value_or(JsonOutput::object());
         break;
     }
   }

@@ -595,6 +595,22 @@ TEST_F(AnswerTest, AResponsesCallsAreItems) {
   EXPECT_EQ(arguments, "{\"a\": 1}");
 }
 
+TEST_F(AnswerTest, CallsByAGrammarMayBeDeep) {
+  ReplyTools tools = *request_.reply.tools;
+  tools.eager = true;
+  request_.reply.tools = std::make_shared<const ReplyTools>(tools);
+  const std::string arguments = R"({"a":)" + std::string(100, '[') + std::string(100, ']') + "}";
+  const StreamChunk chunk = Chunk(
+      R"(<tool_call>{"name": "f", "arguments": )" + arguments + "}</tool_call>", /*last=*/true);
+  MessagesAnswer message({model_, id_, prompts_}, request_);
+  message.Add(chunk);
+  EXPECT_EQ(json::parse(message.Whole()).at("content")[0].at("input"), json::parse(arguments));
+  OllamaChatAnswer chat({model_, id_, prompts_}, request_);
+  chat.Add(chunk);
+  const json calls = json::parse(chat.Whole()).at("message").at("tool_calls");
+  EXPECT_EQ(calls[0].at("function").at("arguments"), json::parse(arguments));
+}
+
 TEST_F(AnswerTest, WholeItemsOfACutResponseAreComplete) {
   model_.tokenizer = std::make_shared<const ByteTokenizer>();
   StreamChunk last = Chunk(reply_, true);
