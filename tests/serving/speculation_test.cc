@@ -394,7 +394,9 @@ TEST(NgramIndex, AddsNoMoreThanItMayAlsoWhenItGrows) {
       EXPECT_FALSE(finds(length));
       index.Extend(std::span(tokens).first(length), 1000);
       EXPECT_TRUE(finds(1000 * call));
-      if (1000 * call < length) EXPECT_FALSE(finds(1000 * call + 2)) << call;
+      if (1000 * call < length) {
+        EXPECT_FALSE(finds(1000 * call + 2)) << call;
+      }
     }
     EXPECT_TRUE(finds(length));
   }
