@@ -202,15 +202,21 @@ CallForm CallFormOf(const ToolOptions& options, const ReplyTools& reply) {
   return form;
 }
 
-}  // namespace
-
-ToolOptions ReadChatTools(Fields& fields, std::string_view object) {
+// `nested`: tools and the choice are in a member "function", as in chats.
+ToolOptions ReadOpenAiTools(Fields& fields, std::string_view object, bool nested) {
   ToolOptions options;
-  options.tools = ReadList(fields, object, ReadNestedTool);
-  ReadChoice(fields, /*nested=*/true, options);
+  options.tools =
+      nested ? ReadList(fields, object, ReadNestedTool) : ReadList(fields, object, ReadFlatTool);
+  ReadChoice(fields, nested, options);
   options.parallel = fields.Bool("parallel_tool_calls").value_or(true);
   CheckOptions(options, fields);
   return options;
+}
+
+}  // namespace
+
+ToolOptions ReadChatTools(Fields& fields, std::string_view object) {
+  return ReadOpenAiTools(fields, object, /*nested=*/true);
 }
 
 ToolOptions ReadOllamaTools(Fields& fields, std::string_view object) {
@@ -221,12 +227,7 @@ ToolOptions ReadOllamaTools(Fields& fields, std::string_view object) {
 }
 
 ToolOptions ReadResponsesTools(Fields& fields, std::string_view object) {
-  ToolOptions options;
-  options.tools = ReadList(fields, object, ReadFlatTool);
-  ReadChoice(fields, /*nested=*/false, options);
-  options.parallel = fields.Bool("parallel_tool_calls").value_or(true);
-  CheckOptions(options, fields);
-  return options;
+  return ReadOpenAiTools(fields, object, /*nested=*/false);
 }
 
 ToolOptions ReadMessagesTools(Fields& fields, std::string_view object) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/serving/engine.h"
+#include "tests/support/models_of_each_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/serving.h"
@@ -68,21 +69,6 @@ struct Conduct {
   bool prefix_cache = true;
 };
 
-// EachKind(), MLA whose prompts change from reduced to expanded attention at a position, models
-// some or all of whose layers have windows, and one with experts.
-std::vector<NamedConfig> Models() {
-  std::vector<NamedConfig> models = EachKind();
-  models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
-  models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
-  models.push_back({"GqaSomeWindows", SmallModel(AttentionKind::kGqa)});
-  models.back().config.sliding_window = 21;
-  models.back().config.layer_types = {LayerType::kSliding, LayerType::kFull};
-  models.back().config.attn_logit_softcapping = 2;
-  models.push_back({"MhaEveryWindow", SmallModel(AttentionKind::kMha)});
-  models.back().config.sliding_window = 50;
-  models.push_back({"MlaExperts", SmallExpertsModel(AttentionKind::kMla)});
-  return models;
-}
 constexpr int64_t kExpandFrom = 13;
 
 class InvarianceTest : public testing::TestWithParam<NamedConfig> {
@@ -215,7 +201,8 @@ TEST_P(InvarianceTest, BFloat16) { Check(WeightFormat::kBFloat16); }
 TEST_P(InvarianceTest, Int8) { Check(WeightFormat::kInt8); }
 TEST_P(InvarianceTest, Int4) { Check(WeightFormat::kInt4); }
 
-INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Models()),
+INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest,
+                         testing::ValuesIn(ModelsOfEachCache(/*window=*/50)),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "engine/backend/cpu/cpu_model.h"
 #include "engine/kernels/paged_rows.h"
 #include "engine/serving/engine.h"
+#include "tests/support/models_of_each_cache.h"
 #include "tests/support/random_model.h"
 #include "tests/support/regex_grammar.h"
 #include "tests/support/scripted_drafter.h"
@@ -86,19 +87,6 @@ class Reader final : public RequestSink {
   const cpu::CpuModel& model_;
   const std::string id_;
 };
-
-std::vector<NamedConfig> Models() {
-  std::vector<NamedConfig> models = EachKind();
-  models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
-  models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
-  models.push_back({"GqaSomeWindows", SmallModel(AttentionKind::kGqa)});
-  models.back().config.sliding_window = 21;
-  models.back().config.layer_types = {LayerType::kSliding, LayerType::kFull};
-  models.push_back({"MhaEveryWindow", SmallModel(AttentionKind::kMha)});
-  models.back().config.sliding_window = 30;
-  models.push_back({"MlaExperts", SmallExpertsModel(AttentionKind::kMla)});
-  return models;
-}
 
 std::vector<Request> RandomRequests() {
   std::mt19937_64 generator(3);
@@ -194,7 +182,8 @@ TEST_P(VerificationTest, BFloat16) { Check(WeightFormat::kBFloat16, CacheFormat:
 TEST_P(VerificationTest, Int8) { Check(WeightFormat::kInt8, CacheFormat::kInt8); }
 TEST_P(VerificationTest, Int4) { Check(WeightFormat::kInt4, CacheFormat::kBFloat16); }
 
-INSTANTIATE_TEST_SUITE_P(Models, VerificationTest, testing::ValuesIn(Models()),
+INSTANTIATE_TEST_SUITE_P(Models, VerificationTest,
+                         testing::ValuesIn(ModelsOfEachCache(/*window=*/30)),
                          testing::PrintToStringParamName());
 
 }  // namespace

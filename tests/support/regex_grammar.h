@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/grammar/expressions.h"
-#include "engine/grammar/regex.h"
 #include "engine/grammar/token_grammar.h"
+#include "tests/grammar/texts.h"
 #include "tests/support/tokenizer.h"
 
 namespace triptych {
@@ -21,11 +20,8 @@ inline std::shared_ptr<const grammar::TokenGrammar> RegexGrammar(std::string_vie
   for (int32_t token = 0; token < tokenizer->vocab_size(); ++token) {
     texts[token] = tokenizer->Decode(token);
   }
-  grammar::Expressions expressions;
-  const grammar::Expression start = grammar::ParseRegex(expressions, text);
-  return std::make_shared<grammar::TokenGrammar>(
-      std::make_shared<grammar::Grammar>(grammar::Compile(expressions, start)),
-      std::make_shared<grammar::Vocabulary>(texts));
+  return std::make_shared<grammar::TokenGrammar>(grammar::Regex(text),
+                                                 std::make_shared<grammar::Vocabulary>(texts));
 }
 
 }  // namespace triptych
