@@ -43,8 +43,9 @@ class CachedAttention {
   virtual ScoreOptions scores() const = 0;
 };
 
-// Rounds rows [..., row_width] as a cache of this format does; keeps their dtype.
-at::Tensor AsCached(const at::Tensor& rows, CacheFormat format);
+// Rounds rows [..., row_width] as a cache of this format does; keeps their dtype. `width` divides
+// the offset and the width of every key and value of a row.
+at::Tensor AsCached(const at::Tensor& rows, CacheFormat format, int64_t width);
 
 // The positions 0, 1, 2, ... of a whole sequence x: [..., length, D] -> [length] int64.
 inline at::Tensor PositionsOf(const at::Tensor& x) {

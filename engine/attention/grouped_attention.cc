@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,8 @@ at::Tensor GroupedAttention::Dense(const at::Tensor& x, const at::Tensor& y, boo
   at::Tensor k = Keys(y, PositionsOf(y)).flatten(-2), v = weights_.v(y);
   if (cache != CacheFormat::kFloat32) {
     const std::vector<at::Tensor> parts =
-        AsCached(at::cat({k, v}, -1), cache).split_with_sizes({k.size(-1), v.size(-1)}, -1);
+        AsCached(at::cat({k, v}, -1), cache, std::gcd(d_qk_, d_v_))
+            .split_with_sizes({k.size(-1), v.size(-1)}, -1);
     k = parts[0], v = parts[1];
   }
   k = k.unflatten(-1, {groups_, d_qk_});  // [batch, L2, G, d_qk]

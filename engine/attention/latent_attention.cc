@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "engine/attention/dense.h"
@@ -147,7 +148,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
       d_qk, PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
   const at::Tensor rows =
       AsCached(LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, PositionsOf(y)),
-               cache);  // [batch, L2, r + d_R]
+               cache, std::gcd(shape_.rank, d_rope));  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]

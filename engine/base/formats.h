@@ -41,7 +41,7 @@ struct WeightFormats {
 };
 
 // Format of a KV cache's rows. Groups of integers run along a row.
-enum class CacheFormat { kFloat32, kBFloat16, kInt8 };
+enum class CacheFormat { kFloat32, kBFloat16, kInt8, kInt4 };
 
 // Type of the inputs of matrix products. Accumulators are float32, or float64 under kFloat64.
 enum class ComputeType { kFloat32, kBFloat16, kFloat64 };
@@ -78,6 +78,8 @@ constexpr std::string_view Name(CacheFormat format) {
       return "bfloat16";
     case CacheFormat::kInt8:
       return "int8";
+    case CacheFormat::kInt4:
+      return "int4";
   }
   return {};
 }
@@ -107,6 +109,19 @@ constexpr bool IsInteger(WeightFormat format) {
   return false;
 }
 
+// True if rows are integers with a scale for each group.
+constexpr bool IsInteger(CacheFormat format) {
+  switch (format) {
+    case CacheFormat::kFloat32:
+    case CacheFormat::kBFloat16:
+      return false;
+    case CacheFormat::kInt8:
+    case CacheFormat::kInt4:
+      return true;
+  }
+  return false;
+}
+
 // Bytes of a weight matrix, scales included.
 constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outputs) {
   const int64_t groups = outputs * CeilDiv(inputs, kQuantizationGroup);
@@ -123,7 +138,7 @@ constexpr int64_t WeightBytes(WeightFormat format, int64_t inputs, int64_t outpu
   return 0;
 }
 
-// Bytes of one cache row, scales included. Integers are padded to an even number of elements.
+// Bytes of one cache row, scales included. Integers are padded to an even number of bytes.
 constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   switch (format) {
     case CacheFormat::kFloat32:
@@ -132,8 +147,20 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
       return 2 * elements;
     case CacheFormat::kInt8:
       return 2 * (CeilDiv(elements, int64_t{2}) + CeilDiv(elements, kQuantizationGroup));
+    case CacheFormat::kInt4:
+      return 2 * (CeilDiv(elements, int64_t{4}) + CeilDiv(elements, kQuantizationGroup));
   }
   return 0;
+}
+
+// Elements of a cache row that a Hadamard transform mixes before they are rounded: a power of two
+// that divides `width`, at most a group. 1: rows are rounded as they are. `width` divides the
+// offset and the width of every key and value of a row.
+constexpr int64_t CacheRotation(CacheFormat format, int64_t width) {
+  if (format != CacheFormat::kInt4) return 1;
+  int64_t rotation = 1;
+  while (rotation < kQuantizationGroup && width % (2 * rotation) == 0) rotation *= 2;
+  return rotation;
 }
 
 // The weight format that holds such tensors without rounding.

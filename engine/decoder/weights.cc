@@ -19,6 +19,7 @@ at::ScalarType ToScalarType(CacheFormat format) {
     case CacheFormat::kBFloat16:
       return at::kBFloat16;
     case CacheFormat::kInt8:
+    case CacheFormat::kInt4:
       return at::kChar;
   }
   return {};

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 // Compiled once for each instruction set; the best one is chosen at run time.
@@ -66,12 +67,38 @@ HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
   }
 }
 
-// Loads the scales of vector v of the panels from `panel` on. `element` is an index in whole rows.
-HWY_INLINE FloatVec LoadScale(const AttentionSplit<int8_t>& s, int64_t panel, int v,
+// An int4 is loaded as the highest bits of a 32-bit integer, and therefore as 2^28 times itself.
+HWY_INLINE FloatVec LoadPanel(const Int4Pair* x, int v) {
+  const FloatTag d;
+  const hn::RebindToUnsigned<FloatTag> bits;
+  uint32_t halves[2];  // of the panel: its even positions, and its odd ones
+  std::memcpy(halves, x, sizeof(halves));
+  // Position p is the integer p / 2 of its half.
+#if HWY_TARGET == HWY_SCALAR
+  const auto shifted = hn::Set(bits, halves[v % 2] << (28 - v / 2 * 4));
+#else
+  uint64_t word;
+  std::memcpy(&word, halves, sizeof(word));
+  const auto both = hn::BitCast(bits, hn::Set(hn::Repartition<uint64_t, FloatTag>(), word));
+  const auto position = hn::Iota(bits, static_cast<uint32_t>(v * kLanes));
+  const auto shift = hn::Sub(hn::Set(bits, 28), hn::ShiftLeft<2>(hn::ShiftRight<1>(position)));
+  const auto shifted = hn::Shl(both, shift);
+#endif
+  const auto integers = hn::And(shifted, hn::Set(bits, 0xf0000000u));
+  return hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<FloatTag>(), integers));
+}
+
+// Loads the scales of vector v of the panels from `panel` on, for numbers as LoadPanel loads them.
+// `element` is an index in whole rows.
+template <typename Element>
+HWY_INLINE FloatVec LoadScale(const AttentionSplit<Element>& s, int64_t panel, int v,
                               int64_t element) {
-  return LoadFloats(FloatTag(), s.scales[panel + v / kVectors] +
-                                    element / kQuantizationGroup * s.stride +
-                                    v % kVectors * kLanes);
+  const FloatTag d;
+  const FloatVec scale =
+      LoadFloats(d, s.scales[panel + v / kVectors] + element / kQuantizationGroup * s.stride +
+                        v % kVectors * kLanes);
+  if constexpr (std::is_same_v<Element, Int4Pair>) return hn::Mul(scale, hn::Set(d, 0x1p-28f));
+  return scale;
 }
 
 // End of the elements that share a scale with element `begin` of a part of `width` elements, which
@@ -109,7 +136,7 @@ struct Tile {
   int64_t row;     // of the first query: index in [groups, queries]
   int64_t before;  // elements of whole rows before these
   int64_t width;
-  const Element* elements[kPanels];  // [width, stride]
+  const Element* elements[kPanels];  // [width, stride] numbers
   // To prefetch while the tile is computed: in each panel `step` bytes per element that is read.
   const std::byte* ahead[kPanels];
   int64_t step;
@@ -131,11 +158,12 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   constexpr int64_t kAhead = 2048;  // prefetch distance in a panel, in bytes
   constexpr auto kElementBytes = static_cast<int64_t>(sizeof(Element));
   constexpr bool kFetch = kRows > 1;
-  const int64_t width = part.width, size = width * s.stride;  // elements of a panel's group
+  const int64_t width = part.width;
+  const int64_t size = width * s.stride / kNumbers<Element>;  // elements of a panel's group
   const int64_t groups_ahead = std::min(CeilDiv(kAhead, size * kElementBytes), s.groups);
   // Bytes that a query prefetches per element that it reads.
-  const float fetched =
-      static_cast<float>(s.stride * kElementBytes) / static_cast<float>(s.queries);
+  const float fetched = static_cast<float>(s.stride * kElementBytes / kNumbers<Element>) /
+                        static_cast<float>(s.queries);
   for (; panel + kPanels <= s.panels; panel += kPanels) {
     const Element* const* const panels = part.panels + panel;
     for (int64_t group = 0; group < s.groups; ++group) {
@@ -192,7 +220,7 @@ struct Score {
   static HWY_INLINE void Compute(const AttentionSplit<Element>& s,
                                  const Tile<Element, kPanels>& tile) {
     const FloatTag d;
-    const int64_t width = tile.width, stride = s.stride;
+    const int64_t width = tile.width, stride = s.stride / kNumbers<Element>;
     const float* q = s.q + tile.row * width;
     float* scores = s.scores + tile.row * kSplitPositions + tile.panel * kPanelPositions;
     constexpr int kColumns = kPanels * kVectors;
@@ -330,7 +358,7 @@ struct Weigh {
   static HWY_INLINE void Compute(const AttentionSplit<Element>& s,
                                  const Tile<Element, kPanels>& tile) {
     const FloatTag d;
-    const int64_t width = tile.width, stride = s.stride;
+    const int64_t width = tile.width, stride = s.stride / kNumbers<Element>;
     const float* scores = s.scores + tile.row * kSplitPositions + tile.panel * kPanelPositions;
     float* sums = s.sums + tile.row * width * kLanes;
     constexpr int kColumns = kPanels * kVectors;
@@ -387,7 +415,8 @@ void WeighPanels(const AttentionSplit<Element>& s) {
 }
 
 // Multiplies the weights of a group's queries by the scales of an element of the values.
-void ScaleWeights(const AttentionSplit<int8_t>& s, int64_t group, int64_t element) {
+template <typename Element>
+void ScaleWeights(const AttentionSplit<Element>& s, int64_t group, int64_t element) {
   const FloatTag d;
   const int vectors = static_cast<int>(s.panels) * kVectors;
   HWY_ALIGN float scales[kSplitPositions];
@@ -452,7 +481,8 @@ void WeighElements(const AttentionSplit<Element>& s) {
       count = std::min<int64_t>(kElements, end - begin);
       for (int64_t panel = 0; panel < s.panels; ++panel) {
         for (int64_t e = 0; e < count; ++e) {
-          const Element* const from = s.values[panel] + (first + begin + e) * s.stride;
+          const Element* const from =
+              s.values[panel] + (first + begin + e) * s.stride / kNumbers<Element>;
           float* const to = values + (panel * kVectors * kElements + e) * kLanes;
           HWY_UNROLL(16)
           for (int v = 0; v < kVectors; ++v) {
@@ -493,6 +523,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
 void AttendSplitFloat(const AttentionSplit<float>& s) { AttendTiles(s); }
 void AttendSplitBFloat16(const AttentionSplit<uint16_t>& s) { AttendTiles(s); }
 void AttendSplitInt8(const AttentionSplit<int8_t>& s) { AttendTiles(s); }
+void AttendSplitInt4(const AttentionSplit<Int4Pair>& s) { AttendTiles(s); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -506,6 +537,7 @@ namespace {
 HWY_EXPORT(AttendSplitFloat);
 HWY_EXPORT(AttendSplitBFloat16);
 HWY_EXPORT(AttendSplitInt8);
+HWY_EXPORT(AttendSplitInt4);
 
 }  // namespace
 
@@ -517,6 +549,9 @@ void AttendSplit(const AttentionSplit<uint16_t>& split) {
 }
 void AttendSplit(const AttentionSplit<int8_t>& split) {
   HWY_DYNAMIC_DISPATCH(AttendSplitInt8)(split);
+}
+void AttendSplit(const AttentionSplit<Int4Pair>& split) {
+  HWY_DYNAMIC_DISPATCH(AttendSplitInt4)(split);
 }
 
 }  // namespace triptych::kernels

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/elements.h"
 #include "engine/kernels/paged_rows.h"
 
 namespace triptych::kernels {
@@ -17,7 +18,7 @@ inline constexpr int64_t kSplitQueries = 32;
 inline constexpr int64_t kStreams = 8;
 
 // Queries of consecutive groups against the positions of one split. `Element` is float, uint16_t
-// (the bits of a bfloat16) or int8_t.
+// (the bits of a bfloat16), int8_t or Int4Pair.
 template <typename Element>
 struct AttentionSplit {
   int64_t groups;
@@ -27,18 +28,18 @@ struct AttentionSplit {
   const int64_t* hidden;
   const int64_t* visible;
   int64_t panels;  // that hold all visible positions
-  // [panels] -> [groups, key_width, stride], of which kPanelPositions are read
+  // [panels] -> [groups, key_width, stride] numbers, of which kPanelPositions are read
   const Element* const* keys;
   // [panels] -> [groups, value_width, stride]. These pointers follow those of the keys in
   // memory. kStreams more follow them: panels to prefetch while the last ones are read.
   const Element* const* values;
-  // int8 only: [panels + kStreams] -> the scales of whole rows, [groups of a row, stride]; and the
-  // numbers of a row's elements before the keys and before the values.
+  // Integers only: [panels + kStreams] -> the scales of whole rows, [groups of a row, stride]; and
+  // the numbers of a row's elements before the keys and before the values.
   const uint16_t* const* scales;
   int64_t key_offset;
   int64_t value_offset;
-  float* scaled;  // int8 only: [queries, kSplitPositions], scratch
-  int64_t stride;
+  float* scaled;   // integers only: [queries, kSplitPositions], scratch
+  int64_t stride;  // in positions
   int64_t key_width;
   int64_t value_width;
   // If positive, a product q . k, which is then scaled by 1 / cap, becomes the score softcap *
@@ -55,6 +56,7 @@ struct AttentionSplit {
 void AttendSplit(const AttentionSplit<float>& split);
 void AttendSplit(const AttentionSplit<uint16_t>& split);
 void AttendSplit(const AttentionSplit<int8_t>& split);
+void AttendSplit(const AttentionSplit<Int4Pair>& split);
 
 }  // namespace triptych::kernels
 

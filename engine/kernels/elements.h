@@ -1,5 +1,5 @@
-// Element types of weights and cache rows: float32, bfloat16 as its bits, and, in caches, int8 with
-// a scale. Only this file maps a format to a type.
+// Element types of weights and cache rows: float32, bfloat16 as its bits, and, in caches, int8 and
+// int4 with a scale. Only this file maps a format to a type.
 #ifndef TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 #define TRIPTYCH_ENGINE_KERNELS_ELEMENTS_H_
 
@@ -26,9 +26,22 @@ constexpr Element FromFloat(float value) {
 constexpr float ToFloat(float element) { return element; }
 constexpr float ToFloat(uint16_t element) { return FromBFloat16(element); }
 
-// Whether elements of this type have a scale.
+// Two int4, of two positions: the first in the low bits.
+struct Int4Pair {
+  uint8_t bits;
+};
+static_assert(sizeof(Int4Pair) == 1);
+
+// Numbers in one element of this type.
 template <typename Element>
-inline constexpr bool kHasScale = std::same_as<std::remove_const_t<Element>, int8_t>;
+inline constexpr int64_t kNumbers = std::same_as<std::remove_const_t<Element>, Int4Pair> ? 2 : 1;
+
+// Whether elements of this type have a scale; and their largest integer.
+template <typename Element>
+inline constexpr bool kHasScale =
+    std::same_as<std::remove_const_t<Element>, int8_t> || kNumbers<Element> == 2;
+template <typename Element>
+inline constexpr float kLargestInteger = kNumbers<Element> == 2 ? 7 : 127;
 
 // Calls visit with a pointer to the elements of this format.
 template <typename Visit>
@@ -49,6 +62,8 @@ void VisitElements(CacheFormat format, void* elements, const Visit& visit) {
       return visit(static_cast<uint16_t*>(elements));
     case CacheFormat::kInt8:
       return visit(static_cast<int8_t*>(elements));
+    case CacheFormat::kInt4:
+      return visit(static_cast<Int4Pair*>(elements));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/kernels/attention_tiles.h"
 #include "engine/kernels/elements.h"
+#include "engine/kernels/hadamard.h"
 
 namespace triptych::kernels {
 namespace {
@@ -187,8 +188,9 @@ class BundleAttention {
         elements_(elements),
         block_elements_(cache.block_bytes() / static_cast<int64_t>(sizeof(Element))),
         layout_(layout),
-        scale_(scores.softcap > 0 ? scores.scale / scores.softcap
-                                  : scores.scale * std::numbers::log2e_v<float>),
+        scale_((scores.softcap > 0 ? scores.scale / scores.softcap
+                                   : scores.scale * std::numbers::log2e_v<float>) /
+               static_cast<float>(cache.rotation)),
         softcap_(scores.softcap * std::numbers::log2e_v<float>),
         out_(out),
         out_stride_(out_stride) {}
@@ -280,10 +282,11 @@ class BundleAttention {
     sofar.max[row] = max;
   }
 
-  // Divides a merged row by its sum of weights.
+  // Divides a merged row by its sum of weights, and undoes the rotation of its values.
   void Normalize(const QueryBundle& bundle, int64_t row, const SplitResults& sofar) const {
-    const float inverse = 1 / sofar.sum[row];
+    const float inverse = 1 / sofar.sum[row] / static_cast<float>(cache_.rotation);
     float* out = Out(bundle, row);
+    Hadamard(out, layout_.value_width, cache_.rotation);
     for (int64_t c = 0; c < layout_.value_width; ++c) out[c] *= inverse;
   }
 
@@ -302,16 +305,18 @@ class BundleAttention {
     const auto [token, head] = TokenAndHead(bundle, row);
     return out_ + token * out_stride_ + head * layout_.value_width;
   }
-  // The first element of a position's row.
+  // The block of a position.
+  const Element* BlockAt(const QueryBundle& bundle, int64_t position) const {
+    return elements_ + bundle.run->BlockOf(position, cache_.block_positions) * block_elements_;
+  }
+  // The first element of the panel that begins at a position.
   const Element* At(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
-    return elements_ + block * block_elements_ + position % cache_.block_positions;
+    return BlockAt(bundle, position) + position % cache_.block_positions / kNumbers<Element>;
   }
   // The first scale of a position's row.
   const uint16_t* ScalesAt(const QueryBundle& bundle, int64_t position) const {
-    const int64_t block = bundle.run->BlockOf(position, cache_.block_positions);
     const auto* const scales = reinterpret_cast<const uint16_t*>(
-        elements_ + block * block_elements_ + cache_.scales_offset());
+        reinterpret_cast<const std::byte*>(BlockAt(bundle, position)) + cache_.scales_offset());
     return scales + position % cache_.block_positions;
   }
   // Elements of a row before the bundle's keys, and before its values.
@@ -331,7 +336,8 @@ class BundleAttention {
   void PointAtPanels(const QueryBundle& bundle, int64_t begin, const Element** panels,
                      const uint16_t** scales, AttentionSplit<Element>& s) const {
     s.stride = cache_.block_positions;
-    const int64_t key = KeyOffset(bundle) * s.stride, value = ValueOffset(bundle) * s.stride;
+    const int64_t key = KeyOffset(bundle) * s.stride / kNumbers<Element>;
+    const int64_t value = ValueOffset(bundle) * s.stride / kNumbers<Element>;
     const Element** const values = panels + s.panels;
     for (int64_t i = 0; i < s.panels; ++i) {
       const Element* panel = At(bundle, begin + i * kPanelPositions);
@@ -368,15 +374,18 @@ class BundleAttention {
       std::fill_n(gathered + panel * panel_elements, panel_elements, Gathered<Element>{0});
     }
     for (int64_t p = s.hidden[0]; p < s.visible[s.queries - 1]; ++p) {
-      const Element* column = At(bundle, begin + p);
+      const Element* const block = BlockAt(bundle, begin + p);
+      const int64_t column = (begin + p) % cache_.block_positions;
       [[maybe_unused]] const uint16_t* scales = nullptr;
       if constexpr (kHasScale<Element>) scales = ScalesAt(bundle, begin + p);
       Gathered<Element>* to = gathered + p / kPanelPositions * panel_elements + p % kPanelPositions;
       for (int64_t e = 0; e < elements; ++e, to += kPanelPositions) {
         const int64_t element = e < key_elements ? key + e : value + e - key_elements;
-        *to = column[element * cache_.block_positions];
         if constexpr (kHasScale<Element>) {
-          *to *= FromBFloat16(scales[element / kQuantizationGroup * cache_.block_positions]);
+          *to = static_cast<float>(IntegerAt(block, element, column, cache_.block_positions)) *
+                FromBFloat16(scales[element / kQuantizationGroup * cache_.block_positions]);
+        } else {
+          *to = block[element * cache_.block_positions + column];
         }
       }
     }
@@ -411,6 +420,24 @@ void AttendWhole(const BundleAttention<Element>& attention, const QueryBundle& b
     }
   }
   for (int64_t row = 0; row < bundle.rows(); ++row) attention.Normalize(bundle, row, sofar);
+}
+
+// The queries as rows are rotated: [tokens, heads, key_width], in the workspace.
+const float* RotateQueries(const float* q, int64_t q_stride, const PagedRowLayout& layout,
+                           std::span<const TokenRun> runs, int64_t rotation,
+                           KernelContext& context) {
+  int64_t tokens = 0;
+  for (const TokenRun& run : runs) tokens += run.count;
+  const int64_t width = layout.heads * layout.key_width;
+  float* const rotated = context.workspace.Floats(tokens * width);
+  const int64_t tasks = std::min(tokens, context.pool.TaskCount(tokens * width * 8));
+  context.pool.Run(tasks, [&](int64_t task) {
+    for (int64_t t = tokens * task / tasks; t < tokens * (task + 1) / tasks; ++t) {
+      std::copy_n(q + t * q_stride, width, rotated + t * width);
+      Hadamard(rotated + t * width, width, rotation);
+    }
+  });
+  return rotated;
 }
 
 // Each bundle is attended by one thread.
@@ -473,6 +500,10 @@ void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
   if (runs.empty()) return;
   const Workspace::Scope scope(context.workspace);
   const Plan plan = MakePlan(layout, scores, runs, context);
+  if (cache.rotation > 1) {
+    q = RotateQueries(q, q_stride, layout, runs, cache.rotation, context);
+    q_stride = layout.heads * layout.key_width;
+  }
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element* elements) {
     const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scores, out,
                                              out_stride);

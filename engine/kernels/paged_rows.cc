@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "engine/kernels/elements.h"
+#include "engine/kernels/hadamard.h"
 
 namespace triptych::kernels {
 namespace {
@@ -54,9 +55,21 @@ uint16_t* BlockScales(const PagedCache& cache, int64_t block) {
                                      block * cache.block_bytes() + cache.scales_offset());
 }
 
+// Sets element c of the row in a column of a block, in a format of integers.
+void SetInteger(int8_t* block, int64_t c, int64_t column, int64_t block_positions, int64_t value) {
+  block[c * block_positions + column] = static_cast<int8_t>(value);
+}
+void SetInteger(Int4Pair* block, int64_t c, int64_t column, int64_t block_positions,
+                int64_t value) {
+  const int64_t place = c * block_positions + Int4Place(column, block_positions);
+  const int64_t shift = place % 2 * 4;
+  uint8_t& bits = block[place / 2].bits;
+  bits = static_cast<uint8_t>((bits & ~(15 << shift)) | (value & 15) << shift);
+}
+
 // Writes elements of some columns of a block.
 template <typename Element>
-void WriteColumns(const float* rows, int64_t rows_stride, const Columns& columns,
+void WriteNumbers(const float* rows, int64_t rows_stride, const Columns& columns,
                   ElementRange range, const PagedCache& cache, int64_t block) {
   const int64_t stride = cache.block_positions;
   Element* to = BlockElements<Element>(cache, block) + range.begin * stride + columns.first;
@@ -69,7 +82,7 @@ void WriteColumns(const float* rows, int64_t rows_stride, const Columns& columns
 }
 
 // The scale of a group of numbers, rounded to bfloat16.
-float ScaleOf(const float* numbers, int64_t count) {
+float ScaleOf(const float* numbers, int64_t count, float largest_integer) {
   float largest = 0;
   bool finite = true;
   for (int64_t i = 0; i < count; ++i) {
@@ -77,25 +90,33 @@ float ScaleOf(const float* numbers, int64_t count) {
     finite = finite && std::isfinite(numbers[i]);
   }
   if (!finite) return NAN;
-  return largest < 0x1p-100f ? 0 : FromBFloat16(ToBFloat16(largest / 127));
+  return largest < 0x1p-100f ? 0 : FromBFloat16(ToBFloat16(largest / largest_integer));
 }
 
-template <>
-void WriteColumns<int8_t>(const float* rows, int64_t rows_stride, const Columns& columns,
-                          ElementRange range, const PagedCache& cache, int64_t block) {
+// The same, rounded to integers.
+template <typename Element>
+void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& columns,
+                   ElementRange range, const PagedCache& cache, int64_t block) {
+  constexpr float kMost = kLargestInteger<Element>;
   const int64_t stride = cache.block_positions;
-  int8_t* const elements = BlockElements<int8_t>(cache, block) + columns.first;
+  Element* const elements = BlockElements<Element>(cache, block);
   uint16_t* const scales = BlockScales(cache, block) + columns.first;
   for (int64_t begin = range.begin; begin < range.end; begin += kQuantizationGroup) {
-    const int64_t end = std::min(begin + kQuantizationGroup, range.end);
+    const int64_t count = std::min(kQuantizationGroup, range.end - begin);
+    float group[kQuantizationGroup] = {};
     for (int64_t i = 0; i < columns.written; ++i) {
-      const float* const row = rows + i * rows_stride;
-      const float scale = i < columns.count ? ScaleOf(row + begin, end - begin) : 0;
+      const bool padding = i >= columns.count;
+      if (!padding) {
+        std::copy_n(rows + i * rows_stride + begin, count, group);
+        Hadamard(group, count, cache.rotation);
+      }
+      const float scale = padding ? 0 : ScaleOf(group, count, kMost);
       scales[begin / kQuantizationGroup * stride + i] = ToBFloat16(scale);
       const float inverse = scale > 0 ? 1 / scale : 0;
-      for (int64_t c = begin; c < end; ++c) {
-        const float rounded = inverse > 0 ? std::nearbyint(row[c] * inverse) : 0;
-        elements[c * stride + i] = static_cast<int8_t>(std::clamp(rounded, -127.0f, 127.0f));
+      for (int64_t c = 0; c < count; ++c) {
+        const float rounded = inverse > 0 ? std::nearbyint(group[c] * inverse) : 0;
+        SetInteger(elements, begin + c, columns.first + i, stride,
+                   static_cast<int64_t>(std::clamp(rounded, -kMost, kMost)));
       }
     }
   }
@@ -104,19 +125,23 @@ void WriteColumns<int8_t>(const float* rows, int64_t rows_stride, const Columns&
 template <typename Element>
 void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns, float* rows) {
   const int64_t stride = cache.block_positions, width = cache.row_width;
-  const Element* from = BlockElements<Element>(cache, block) + columns.first;
+  const Element* const from = BlockElements<Element>(cache, block);
   [[maybe_unused]] const uint16_t* scales = nullptr;
   if constexpr (kHasScale<Element>) scales = BlockScales(cache, block) + columns.first;
-  for (int64_t c = 0; c < width; ++c, from += stride) {
+  for (int64_t c = 0; c < width; ++c) {
     for (int64_t i = 0; i < columns.count; ++i) {
       if constexpr (kHasScale<Element>) {
-        rows[i * width + c] =
-            static_cast<float>(from[i]) * FromBFloat16(scales[c / kQuantizationGroup * stride + i]);
+        rows[i * width + c] = static_cast<float>(IntegerAt(from, c, columns.first + i, stride)) *
+                              FromBFloat16(scales[c / kQuantizationGroup * stride + i]);
       } else {
-        rows[i * width + c] = ToFloat(from[i]);
+        rows[i * width + c] = ToFloat(from[c * stride + columns.first + i]);
       }
     }
   }
+  if (cache.rotation == 1) return;
+  Hadamard(rows, columns.count * width, cache.rotation);
+  const float inverse = 1 / static_cast<float>(cache.rotation);
+  for (int64_t i = 0; i < columns.count * width; ++i) rows[i] *= inverse;
 }
 
 }  // namespace
@@ -138,7 +163,11 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
       const float* from = rows;
       for (const TokenRun& run : runs) {
         VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
-          WriteColumns<Element>(from, rows_stride, columns, range, cache, block);
+          if constexpr (kHasScale<Element>) {
+            WriteIntegers<Element>(from, rows_stride, columns, range, cache, block);
+          } else {
+            WriteNumbers<Element>(from, rows_stride, columns, range, cache, block);
+          }
           from += columns.count * rows_stride;
         });
       }

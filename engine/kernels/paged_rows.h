@@ -8,6 +8,7 @@
 #include "engine/base/ceil_div.h"
 #include "engine/base/formats.h"
 #include "engine/kernels/context.h"
+#include "engine/kernels/elements.h"
 
 namespace triptych::kernels {
 
@@ -17,19 +18,44 @@ inline constexpr int64_t kPanelPositions = 16;
 
 // One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all
 // positions is contiguous, so that one vector holds one element of many positions, as a key and as
-// a value. With int8, a block's elements (for row_width rounded up to an even number) are followed
-// by the positions' scales [groups of a row, block_positions]. Arithmetic is float32 in every
-// format.
+// a value. With int8 and int4, a block's elements (padded to an even number of bytes per row) are
+// followed by the positions' scales [groups of a row, block_positions]. Int4Place gives the order
+// of int4. Arithmetic is float32 in every format.
 struct PagedCache {
   void* elements;
   CacheFormat format;
   int64_t row_width;  // elements of a row
   int64_t block_positions;
+  // Elements that are multiplied by a Hadamard matrix before they are rounded (CacheRotation). It
+  // divides row_width, and the offset and width of every key and value.
+  int64_t rotation = 1;
 
   int64_t block_bytes() const { return block_positions * RowBytes(format, row_width); }
-  // Bytes from a block to its scales.
-  int64_t scales_offset() const { return block_positions * CeilDiv(row_width, int64_t{2}) * 2; }
+  // Bytes from a block to its scales. REQUIRES: an integer format.
+  int64_t scales_offset() const {
+    return block_bytes() - block_positions * 2 * CeilDiv(row_width, kQuantizationGroup);
+  }
 };
+
+// Where the int4 of a column of a block is among those of one element, in half bytes. A panel's
+// positions alternate between its first and its last four bytes, so that shifts alone bring them
+// into the lanes of a vector.
+constexpr int64_t Int4Place(int64_t column, int64_t block_positions) {
+  if (block_positions % kPanelPositions != 0) return column;
+  const int64_t position = column % kPanelPositions;
+  return column - position + position % 2 * (kPanelPositions / 2) + position / 2;
+}
+
+// Element c of the row in a column of a block, in a format of integers, without its scale.
+inline int64_t IntegerAt(const int8_t* block, int64_t c, int64_t column, int64_t block_positions) {
+  return block[c * block_positions + column];
+}
+inline int64_t IntegerAt(const Int4Pair* block, int64_t c, int64_t column,
+                         int64_t block_positions) {
+  const int64_t place = c * block_positions + Int4Place(column, block_positions);
+  const int64_t bits = block[place / 2].bits >> place % 2 * 4 & 15;
+  return bits < 8 ? bits : bits - 16;
+}
 
 // Consecutive new tokens of one sequence, one or more: those at positions start to
 // start + count - 1. A sequence may have several runs in one step.
@@ -46,15 +72,15 @@ struct TokenRun {
   }
 };
 
-// Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127.
-// Their scale is the largest magnitude of their group divided by 127, rounded to bfloat16; zero if
-// that magnitude is below 2^-100. A group with a non-finite number is NaN. REQUIRES: a sequence's
-// positions are written in order, from 0 on.
+// Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127,
+// or -7 to 7. Their scale is the largest magnitude of their group divided by 127, or 7, rounded to
+// bfloat16; zero if that magnitude is below 2^-100. A group with a non-finite number is NaN.
+// REQUIRES: a sequence's positions are written in order, from 0 on.
 //   rows: [tokens, row_width], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
                     const PagedCache& cache, KernelContext& context);
 
-// Reads the rows of a run's positions.
+// Reads the rows of a run's positions, as they were before their rotation.
 //   rows: [count, row_width]
 void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows);
 

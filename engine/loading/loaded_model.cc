@@ -260,7 +260,9 @@ void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
       refuse(std::string(Name(*format)) + " weights");
     }
   }
-  if (name != "cpu" && cache == CacheFormat::kInt8) refuse("a cache in int8");
+  if (name != "cpu" && cache && IsInteger(*cache)) {
+    refuse("a cache in " + std::string(Name(*cache)));
+  }
   const WeightFormats formats = weights.Over(WeightFormat::kBFloat16);
   Place(name, formats, cache.value_or(DefaultCacheFormat(formats.layers)));
 }

@@ -149,6 +149,11 @@ int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat form
   return RowBytes(format, CacheRowElements(config, layer));
 }
 
+int64_t CacheRotation(const ModelConfig& config, int64_t layer, CacheFormat format) {
+  if (config.attention != AttentionKind::kMla) return CacheRotation(format, config.head_dim);
+  return CacheRotation(format, std::gcd(config.kv_lora_rank.at(layer), config.qk_rope_head_dim));
+}
+
 int64_t MhaRowElements(const ModelConfig& config) {
   return config.num_attention_heads * (config.QueryDim() + config.ValueDim());
 }

@@ -238,6 +238,8 @@ std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 int64_t ElementsPerPosition(const ModelConfig& config);
 // Bytes of one cache row of a layer.
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format);
+// Elements of a layer's cache row that are rotated together before they are rounded.
+int64_t CacheRotation(const ModelConfig& config, int64_t layer, CacheFormat format);
 // Elements of the row that MHA with H heads would need: H*(d_qk + d_R) + H*d_v.
 int64_t MhaRowElements(const ModelConfig& config);
 // The bytes of a model's positions, by layer.

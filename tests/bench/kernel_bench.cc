@@ -161,7 +161,8 @@ void Decode(benchmark::State& state, const Machine& machine, const kernels::Page
   const int64_t blocks = CeilDiv(context, kBlockPositions);
   const int64_t bytes = context * RowBytes(format, row_width);
   const int64_t sequences = CopiesBeyondCaches(bytes);
-  const cpu::CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format);
+  const cpu::CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format,
+                               {CacheRotation(format, layout.value_width)});
   FillRandom(cache.layer(0), sequences * blocks);
   std::vector<int32_t> table(sequences * blocks);
   std::iota(table.begin(), table.end(), 0);

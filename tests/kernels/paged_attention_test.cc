@@ -48,7 +48,8 @@ int64_t RowWidth(const Shape& s) {
 template <typename Element>
 constexpr CacheFormat kFormat = std::is_same_v<Element, float>      ? CacheFormat::kFloat32
                                 : std::is_same_v<Element, uint16_t> ? CacheFormat::kBFloat16
-                                                                    : CacheFormat::kInt8;
+                                : std::is_same_v<Element, int8_t>   ? CacheFormat::kInt8
+                                                                    : CacheFormat::kInt4;
 
 // New tokens of a sequence of total length start + count.
 struct Span {
@@ -91,6 +92,7 @@ class Batch {
       for (float& value : rows) value = normal(generator);
       const TokenRun run{blocks.data(), 0, positions};
       WritePagedRows(rows.data(), row_width_ + 1, {&run, 1}, View(), context);
+      ReadPagedRows(View(), run, numbers_.emplace_back(positions * row_width_).data());
     }
     // Blocks that are not attended have no meaning: their table entries name a block of NaN.
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -110,8 +112,11 @@ class Batch {
     return block[c * block_positions_ + p % block_positions_];
   }
   // The element's value.
-  float Number(const std::vector<int32_t>& blocks, int64_t p, int64_t c) const {
-    if constexpr (kHasScale<Element>) {
+  float Number(int64_t sequence, int64_t p, int64_t c) const {
+    const std::vector<int32_t>& blocks = blocks_[sequence];
+    if constexpr (std::is_same_v<Element, Int4Pair>) {  // as paged_rows_test checks it
+      return numbers_[sequence][p * row_width_ + c];
+    } else if constexpr (kHasScale<Element>) {
       const Element* const scales =
           &At(blocks, p / block_positions_ * block_positions_, 0) + View().scales_offset();
       uint16_t scale;
@@ -157,7 +162,7 @@ class Batch {
     for (size_t i = 0; i < spans_.size(); ++i) {
       for (int64_t t = 0; t < spans_[i].count; ++t) {
         for (int64_t h = 0; h < layout_.heads; ++h, q += layout_.key_width) {
-          AttendOne(q, h, blocks_[i], spans_[i].start + t, out);
+          AttendOne(q, h, static_cast<int64_t>(i), spans_[i].start + t, out);
         }
       }
     }
@@ -183,7 +188,7 @@ class Batch {
     return out;
   }
 
-  void AttendOne(const float* q, int64_t head, const std::vector<int32_t>& blocks, int64_t position,
+  void AttendOne(const float* q, int64_t head, int64_t sequence, int64_t position,
                  std::vector<double>& out) const {
     const int64_t length = position + 1;
     const int64_t begin = std::max<int64_t>(length - std::min(scores_.window, length), 0);
@@ -192,7 +197,7 @@ class Batch {
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t p = begin; p < length; ++p) {
       for (int64_t c = 0; c < layout_.key_width; ++c) {
-        weights[p] += q[c] * Number(blocks, p, group * layout_.key_width + c);
+        weights[p] += q[c] * Number(sequence, p, group * layout_.key_width + c);
       }
       weights[p] *= scores_.scale;
       const double cap = scores_.softcap;
@@ -206,14 +211,19 @@ class Batch {
       double sum = 0;
       for (int64_t p = begin; p < length; ++p) {
         const int64_t element = layout_.value_offset + group * layout_.value_width + c;
-        sum += weights[p] / total * Number(blocks, p, element);
+        sum += weights[p] / total * Number(sequence, p, element);
       }
       out.push_back(sum);
     }
   }
 
   PagedCache View() const {
-    return {const_cast<Element*>(cache_.data()), kFormat<Element>, row_width_, block_positions_};
+    const int64_t widths[] = {row_width_, layout_.key_width, layout_.value_offset,
+                              layout_.value_width};
+    const int64_t width = std::accumulate(std::begin(widths), std::end(widths), int64_t{0},
+                                          [](int64_t a, int64_t b) { return std::gcd(a, b); });
+    return {const_cast<Element*>(cache_.data()), kFormat<Element>, row_width_, block_positions_,
+            CacheRotation(kFormat<Element>, width)};
   }
 
   PagedRowLayout layout_;
@@ -223,6 +233,7 @@ class Batch {
   std::vector<Span> spans_;
   std::vector<Element> cache_;
   std::vector<std::vector<int32_t>> blocks_;  // by sequence
+  std::vector<std::vector<float>> numbers_;   // by sequence: [positions, row_width], as read
   std::vector<std::vector<int32_t>> tables_;  // the same, without those before the window
   int64_t tokens_ = 0;
   std::vector<float> q_;
@@ -261,6 +272,7 @@ class PagedAttentionTest : public testing::TestWithParam<Shape> {
 TEST_P(PagedAttentionTest, Float32RowsEqualTheDefinition) { Check<float>(); }
 TEST_P(PagedAttentionTest, BFloat16RowsEqualTheDefinition) { Check<uint16_t>(); }
 TEST_P(PagedAttentionTest, Int8RowsEqualTheDefinition) { Check<int8_t>(); }
+TEST_P(PagedAttentionTest, Int4RowsEqualTheDefinition) { Check<Int4Pair>(); }
 
 // Widths around 4, 8 and 16 lanes, but not multiples of them.
 INSTANTIATE_TEST_SUITE_P(
@@ -275,7 +287,9 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"Latent", 8, 1, 50, 50, true}, Shape{"LatentDecoupled", 6, 1, 23 + 6, 23, true},
         Shape{"LatentRankOne", 3, 1, 1, 1, true}, Shape{"OneRowBlocks", 4, 2, 9, 7, false, 1},
         Shape{"WideBlocks", 4, 2, 9, 7, false, 64}, Shape{"OddBlocks", 4, 2, 9, 7, false, 3},
-        Shape{"HalfPanels", 4, 2, 9, 7, false, 24}, Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
+        Shape{"HalfPanels", 4, 2, 9, 7, false, 24}, Shape{"OddBlocks32", 4, 2, 32, 32, false, 5},
+        Shape{"LatentDecoupled64", 6, 1, 64 + 32, 64, true},
+        Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
         Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
     testing::PrintToStringParamName());
 
@@ -302,6 +316,7 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
     check(Batch<float>(shape, Spans(), 7));
     check(Batch<uint16_t>(shape, Spans(), 8));
     check(Batch<int8_t>(shape, Spans(), 9));
+    check(Batch<Int4Pair>(shape, Spans(), 9));
   }
 }
 
@@ -323,6 +338,7 @@ TEST_P(PagedAttentionSets, EqualTheDefinitionInAWindow) {
       check(Batch<float>(shape, Spans(), 10));
       check(Batch<uint16_t>(shape, Spans(), 11));
       check(Batch<int8_t>(shape, Spans(), 12));
+      check(Batch<Int4Pair>(shape, Spans(), 12));
     }
   }
 }
@@ -338,6 +354,8 @@ TEST_P(PagedAttentionSets, EqualTheDefinitionUnderASoftcap) {
       EXPECT_EQ(batch.RunOneByOne(), out);
       const Batch<int8_t> narrow(shape, Spans(), 14);
       ExpectNear(narrow.Run(), narrow.Expected());
+      const Batch<Int4Pair> narrower(shape, Spans(), 15);
+      ExpectNear(narrower.Run(), narrower.Expected());
     }
   }
 }

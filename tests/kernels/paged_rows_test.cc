@@ -127,7 +127,7 @@ TEST(PagedRows, Float32RowsAreWhatWasWritten) { ExpectWhatWasWritten<float>(); }
 TEST(PagedRows, BFloat16RowsAreWhatWasWritten) { ExpectWhatWasWritten<uint16_t>(); }
 
 // Integers by their definition, for rows written in any order; neighbouring rows do not change.
-TEST(PagedRows, Int8RowsAreRoundedByGroups) {
+void ExpectRoundedByGroups(CacheFormat format, float most, int64_t element_bytes) {
   constexpr int64_t kWidth = 75, kPositions = 40;  // groups of 32, 32 and 11
   std::mt19937_64 generator(3);
   std::normal_distribution<float> normal;
@@ -143,9 +143,9 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
       KernelContext context(threads);
       std::vector<int32_t> blocks(CeilDiv(kPositions, block_positions));
       std::iota(blocks.rbegin(), blocks.rend(), 1);
-      const PagedCache shape{nullptr, CacheFormat::kInt8, kWidth, block_positions};
-      // A row has 76 bytes, and 3 times 2 bytes.
-      ASSERT_EQ(shape.block_bytes(), block_positions * (76 + 6));
+      const PagedCache shape{nullptr, format, kWidth, block_positions};
+      // A row has its elements, and 3 times 2 bytes.
+      ASSERT_EQ(shape.block_bytes(), block_positions * (element_bytes + 6));
       std::vector<int8_t> memory((std::ssize(blocks) + 2) * shape.block_bytes(), 77);
       PagedCache cache = shape;
       cache.elements = memory.data();
@@ -170,8 +170,8 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
             largest = std::max(largest, std::abs(rows[p * kWidth + c]));
             finite = finite && std::isfinite(rows[p * kWidth + c]);
           }
-          // A step is the largest / 127, changed by up to 2^-9 of it when rounded to bfloat16.
-          const float step = largest / 127 * (1 + 0x1p-8f);
+          // A step is changed by up to 2^-9 of it when its scale is rounded to bfloat16.
+          const float step = largest / most * (1 + 0x1p-8f);
           for (int64_t c = begin; c < end; ++c) {
             const float value = rows[p * kWidth + c], found = read[p * kWidth + c];
             if (!finite) {
@@ -187,6 +187,36 @@ TEST(PagedRows, Int8RowsAreRoundedByGroups) {
       }
     }
   }
+}
+
+TEST(PagedRows, Int8RowsAreRoundedByGroups) { ExpectRoundedByGroups(CacheFormat::kInt8, 127, 76); }
+TEST(PagedRows, Int4RowsAreRoundedByGroups) { ExpectRoundedByGroups(CacheFormat::kInt4, 7, 38); }
+
+// The rotation spreads one large number over its group, and keeps a row's length.
+TEST(PagedRows, Int4RowsAreRotatedBeforeTheyAreRounded) {
+  constexpr int64_t kWidth = 64;
+  std::vector<float> row(kWidth), read(kWidth);
+  std::mt19937_64 generator(4);
+  std::normal_distribution<float> normal;
+  for (float& value : row) value = normal(generator);
+  row[5] = 40;
+  const auto error = [&](int64_t rotation) {
+    KernelContext context(1);
+    std::vector<std::byte> memory(16 * RowBytes(CacheFormat::kInt4, kWidth));
+    const PagedCache cache{memory.data(), CacheFormat::kInt4, kWidth, 16, rotation};
+    const int32_t block = 0;
+    const TokenRun run{&block, 0, 1};
+    WritePagedRows(row.data(), kWidth, {&run, 1}, cache, context);
+    ReadPagedRows(cache, run, read.data());
+    float sum = 0;
+    for (int64_t c = 0; c < kWidth; ++c) sum += (read[c] - row[c]) * (read[c] - row[c]);
+    return sum;
+  };
+  EXPECT_LT(error(32), 0.3f * error(1));
+  EXPECT_EQ(CacheRotation(CacheFormat::kInt4, 576), 32);
+  EXPECT_EQ(CacheRotation(CacheFormat::kInt4, 72), 8);
+  EXPECT_EQ(CacheRotation(CacheFormat::kInt4, 25), 1);
+  EXPECT_EQ(CacheRotation(CacheFormat::kInt8, 64), 1);
 }
 
 // Elements that attention reads after the last position are zero, so that they add nothing.

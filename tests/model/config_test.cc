@@ -63,6 +63,9 @@ TEST(CacheRowTest, BytesFollowTheCacheTypeNotTheWeights) {
   EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kInt8), 18 + 2);
   EXPECT_EQ(CacheRowBytes(config, 1, CacheFormat::kInt8), 48 + 2 * 2);
   EXPECT_EQ(CacheRowBytes(config, 0, CacheFormat::kInt8), 64 + 2 * 2);
+  EXPECT_EQ(CacheRowBytes(config, 3, CacheFormat::kInt4), 10 + 2);
+  EXPECT_EQ(CacheRowBytes(config, 1, CacheFormat::kInt4), 24 + 2 * 2);
+  EXPECT_EQ(CacheRowBytes(config, 0, CacheFormat::kInt4), 32 + 2 * 2);
 }
 
 TEST(CacheRowTest, ComparesWithMhaOfAsManyHeads) {

@@ -276,7 +276,7 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       }
       EXPECT_EQ(bytes, 7 * geometry.BlockBytes());
       EXPECT_EQ(memory.bytes(), bytes);
-      if (format == CacheFormat::kInt8) continue;
+      if (IsInteger(format)) continue;
       const TensorModel tensors(config, RandomWeights(config, 2), ComputeType::kFloat64,
                                 {.kv_cache_bytes = 7 * geometry.BlockBytes(),
                                  .block_positions = 5,

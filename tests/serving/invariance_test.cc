@@ -83,8 +83,9 @@ class InvarianceTest : public testing::TestWithParam<NamedConfig> {
                               WeightFormat format, int64_t* preemptions) {
     EngineSetup options;
     options.expand_from = kExpandFrom;
-    options.cache_format =
-        format == WeightFormat::kInt8 ? CacheFormat::kInt8 : DefaultCacheFormat(format);
+    options.cache_format = format == WeightFormat::kInt8   ? CacheFormat::kInt8
+                           : format == WeightFormat::kInt4 ? CacheFormat::kInt4
+                                                           : DefaultCacheFormat(format);
     options.max_batch_tokens = conduct.max_batch_tokens;
     options.max_running = conduct.max_running;
     options.max_waiting = kRequests;

@@ -180,7 +180,7 @@ class VerificationTest : public testing::TestWithParam<NamedConfig> {
 TEST_P(VerificationTest, Float32) { Check(WeightFormat::kFloat32, CacheFormat::kFloat32); }
 TEST_P(VerificationTest, BFloat16) { Check(WeightFormat::kBFloat16, CacheFormat::kBFloat16); }
 TEST_P(VerificationTest, Int8) { Check(WeightFormat::kInt8, CacheFormat::kInt8); }
-TEST_P(VerificationTest, Int4) { Check(WeightFormat::kInt4, CacheFormat::kBFloat16); }
+TEST_P(VerificationTest, Int4) { Check(WeightFormat::kInt4, CacheFormat::kInt4); }
 
 INSTANTIATE_TEST_SUITE_P(Models, VerificationTest,
                          testing::ValuesIn(ModelsOfEachCache(/*window=*/30)),

@@ -95,7 +95,7 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
     if (tensors != nullptr && compute_ == ComputeType::kFloat64) {
       tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
     }
-    if (served.cache_format == CacheFormat::kInt8) {  // makes the scales NaN
+    if (IsInteger(served.cache_format)) {  // makes the scales NaN
       const kernels::PagedCache& cache = dynamic_cast<cpu::CpuModel&>(*model_).cache(layer);
       std::memset(cache.elements, -1, count * cache.block_bytes());
     } else {

@@ -83,6 +83,7 @@ TEST_F(EvaluateTest, TheLossIsThatOfTheServedModel) {
     EXPECT_NEAR(loss(WeightFormat::kBFloat16, CacheFormat::kBFloat16), expected, 0.02);
     EXPECT_NEAR(loss(WeightFormat::kInt8, CacheFormat::kFloat32), expected, 0.02);
     EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kInt8), expected, 0.02);
+    EXPECT_NEAR(loss(WeightFormat::kFloat32, CacheFormat::kInt4), expected, 0.1);
     const double four_bits = loss(WeightFormat::kInt4, CacheFormat::kFloat32);
     EXPECT_NEAR(four_bits, expected, 0.3);
     EXPECT_GT(std::abs(four_bits - expected), 2e-4);

@@ -18,10 +18,12 @@ namespace triptych::cpu {
 // construction. Only the attention layer that wrote a row interprets it.
 class CacheMemory {
  public:
-  // `row_widths`: [layers], in elements. Throws std::bad_alloc.
+  // `row_widths`: [layers], in elements; `rotations`: [layers], or empty for rows that are not
+  // rotated. Throws std::bad_alloc.
   CacheMemory(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_widths,
-              CacheFormat format) {
-    for (const int64_t width : row_widths) {
+              CacheFormat format, const std::vector<int64_t>& rotations = {}) {
+    for (size_t i = 0; i < row_widths.size(); ++i) {
+      const int64_t width = row_widths[i];
       const int64_t bytes = blocks * block_positions * RowBytes(format, width);
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
@@ -29,11 +31,12 @@ class CacheMemory {
       // Touch every page now: a system that overcommits memory may kill the process on a later
       // first write.
       constexpr int64_t kPage = 4096;
-      for (int64_t i = 0; i < bytes; i += kPage) memory[i] = std::byte{0};
+      for (int64_t at = 0; at < bytes; at += kPage) memory[at] = std::byte{0};
       layers_.push_back({.elements = memory,
                          .format = format,
                          .row_width = width,
-                         .block_positions = block_positions});
+                         .block_positions = block_positions,
+                         .rotation = rotations.empty() ? 1 : rotations.at(i)});
       bytes_ += bytes;
     }
   }

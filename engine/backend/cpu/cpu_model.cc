@@ -19,6 +19,16 @@ std::vector<int64_t> SlotWidths(const ModelConfig& config, const CacheGeometry& 
   return widths;
 }
 
+// Elements of a slot's rows that are rotated together.
+std::vector<int64_t> SlotRotations(const ModelConfig& config, const CacheGeometry& geometry,
+                                   CacheFormat format) {
+  std::vector<int64_t> rotations;
+  for (int64_t i = 0; i < geometry.slots(); ++i) {
+    rotations.push_back(CacheRotation(config, i, format));
+  }
+  return rotations;
+}
+
 }  // namespace
 
 CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
@@ -29,7 +39,7 @@ CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendO
       info_(MakeInfo(config, options, weights_.expand_from)),
       groups_(info_.geometry.Groups().count()),
       cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
-             options.cache_format) {
+             options.cache_format, SlotRotations(config, info_.geometry, options.cache_format)) {
   info_.cache_bytes = cache_.bytes();
   info_.verifies_drafts = true;
   for (const CpuWeights::Layer& layer : weights_.layers) {

@@ -10,7 +10,8 @@ set output ARG2
 
 # A column of the rows with this attention, method and format of the cache; 'none' is the source,
 # whatever it is. Rows that differ only in their seed are drawn as dots, and their mean as the line:
-# whole for a cache in bfloat16, dotted for one in float32, dashed for one in int8.
+# whole for a cache in bfloat16, dotted for one in float32, dashed for one in int8, and dash-dotted
+# for one in int4.
 pick(attention, method, cache, column) = \
   ((method eq 'none' || strcol(1) eq attention) && strcol(2) eq method && strcol(7) eq cache) \
   ? column : NaN
@@ -28,7 +29,7 @@ set tics nomirror textcolor rgb '#444444'
 set grid ytics lc rgb '#dddddd'
 set logscale x 2
 set xtics (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-set xlabel 'cache bytes per position: bfloat16 (lines), float32 (dotted), int8 (dashed)' font ',12'
+set xlabel 'cache bytes per position: bfloat16 (lines), float32 (dotted), int8 (dashed), int4 (dash-dotted)' font ',12'
 unset key
 set label 1 '●  GQA, heads pooled' at screen 0.075, 0.075 textcolor rgb '#d1495b'
 if (rotary) {
@@ -65,6 +66,8 @@ plot \
     smooth unique with lines ls style(k) dt 3 lw 1, \
   for [k=1:n] csv using (of(k, 'int8', $8)):9 every ::1 \
     smooth unique with lines ls style(k) dt 2 lw 1, \
+  for [k=1:n] csv using (of(k, 'int4', $8)):9 every ::1 \
+    smooth unique with lines ls style(k) dt 4 lw 1, \
   for [k=1:n] csv using (of(k, 'bfloat16', $8)):9 every ::1 \
     smooth unique with linespoints ls style(k)
 
@@ -77,6 +80,8 @@ plot \
     smooth unique with lines ls style(k) dt 3 lw 1, \
   for [k=1:n] csv using (of(k, 'int8', $8)):12 every ::1 \
     smooth unique with lines ls style(k) dt 2 lw 1, \
+  for [k=1:n] csv using (of(k, 'int4', $8)):12 every ::1 \
+    smooth unique with lines ls style(k) dt 4 lw 1, \
   for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 \
     smooth unique with lines ls style(k), \
   for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 with points ls style(k)
