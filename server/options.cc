@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <stdexcept>
 
@@ -36,6 +37,7 @@ struct Texts {
   std::string log_format = "text";
   std::string http = kNoHttp;
   std::string tls_cert, tls_key, tls_client_ca, tokens;
+  std::string otlp_endpoint;
 };
 
 // A CLI11 validator from `parse`, which throws std::invalid_argument on a bad value.
@@ -299,6 +301,12 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
       ->capture_default_str();
   AddSeconds(app, "--drain-timeout", options.drain_timeout, 0,
              "Time for live requests after SIGTERM or Ctrl-C, seconds");
+  app.add_option(
+         "--otlp-endpoint", texts.otlp_endpoint,
+         "OpenTelemetry collector that gets a span of each request, in OTLP's JSON, at "
+         "URL/v1/traces; the variables OTEL_* set the rest [OTEL_EXPORTER_OTLP_ENDPOINT, or "
+         "else no tracing]")
+      ->type_name("URL");
   app.add_option("--log-level", options.log_level, "Least severe level that is logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
@@ -311,7 +319,7 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
 void GroupAdvanced(CLI::App& app) {
   for (const char* name : {"--block-positions", "--expand-from", "--max-slowdown", "--speculation",
                            "--max-waiting-tokens", "--client-rate", "--http-hosts",
-                           "--http-origins", "--http-parse-special"}) {
+                           "--http-origins", "--http-parse-special", "--otlp-endpoint"}) {
     app.get_option(name)->group("Advanced");
   }
 }
@@ -424,6 +432,12 @@ void Convert(const CLI::App& app, const Texts& texts, const Resources& available
   }
   if (!texts.tokens.empty()) transport.access.tokens = texts.tokens;
   if (texts.http != kNoHttp) transport.http = texts.http;
+  try {
+    options.tracing =
+        ReadTracingOptions(texts.otlp_endpoint, [](const char* name) { return std::getenv(name); });
+  } catch (const std::invalid_argument& e) {
+    throw CLI::ValidationError(e.what());
+  }
 }
 
 // Throws CLI::ValidationError unless TLS has a certificate and a key, and addresses beyond this

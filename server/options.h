@@ -17,6 +17,7 @@
 #include "server/logging.h"
 #include "server/option_values.h"
 #include "server/resources.h"
+#include "server/tracing/tracing_options.h"
 
 namespace triptych::server {
 
@@ -40,6 +41,7 @@ struct ServerOptions {
   AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};
+  std::optional<TracingOptions> tracing;
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
 };

@@ -27,6 +27,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/model_log.h"
+#include "server/tracing/span_exporter.h"
 
 namespace triptych::server {
 namespace {
@@ -247,6 +248,12 @@ Server::Server(const ServerOptions& options) {
   // Then checkpoints and addresses, so that a bad checkpoint or a port in use fails before minutes
   // of loading.
   const auto context = std::make_shared<kernels::KernelContext>(options.threads);
+  RequestObserver observer;
+  if (options.tracing) {
+    span_exporter_ = std::make_unique<SpanExporter>(*options.tracing);
+    observer = [this](const RequestSummary& summary) { span_exporter_->Add(summary); };
+    LogInfo("tracing: spans go to {}", options.tracing->collector.Text());
+  }
   if (!options.why_cpu.empty()) LogWarning("--device auto is cpu: {}", options.why_cpu);
   std::vector<LoadOptions> models = OpenModels(options);
   TransportOptions transport = WithMessageSize(options, models);
@@ -260,7 +267,7 @@ Server::Server(const ServerOptions& options) {
   }
   core_ = std::make_unique<ServerCore>(LoadModels(options, std::move(models), context),
                                        options.admission, transport.limits.max_message_bytes,
-                                       transport.device_lost);
+                                       transport.device_lost, std::move(observer));
   gate_->Open(*core_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();

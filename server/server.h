@@ -14,6 +14,7 @@ namespace triptych::server {
 class AuthGate;
 class GrpcServer;
 class HttpServer;
+class SpanExporter;
 struct ServerCore;
 
 // Serves from construction until Shutdown.
@@ -37,6 +38,7 @@ class Server {
 
  private:
   MemoryGauge memory_gauge_;
+  std::unique_ptr<SpanExporter> span_exporter_;  // null without tracing; outlives the core
   std::unique_ptr<ServerCore> core_;
   std::unique_ptr<AuthGate> gate_;
   // Null after Shutdown. Declared after the core, so destroyed before it.

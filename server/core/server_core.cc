@@ -23,10 +23,11 @@ std::vector<std::unique_ptr<serving::Engine>> TakeEngines(std::vector<ModelEntry
 
 ServerCore::ServerCore(std::vector<ModelEntry> entries, const AdmissionLimits& limits,
                        int64_t max_message_bytes,
-                       std::function<void(const std::string&)> on_device_lost)
+                       std::function<void(const std::string&)> on_device_lost,
+                       RequestObserver observer)
     : models(TakeModels(entries)),
       engines(models, TakeEngines(entries), std::move(on_device_lost)),
-      requests(models, engines, limits, max_message_bytes),
+      requests(models, engines, limits, max_message_bytes, std::move(observer)),
       stats(models, engines, requests) {}
 
 ServerCore::~ServerCore() {

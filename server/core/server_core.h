@@ -26,11 +26,12 @@ struct ModelEntry {
 };
 
 struct ServerCore {
-  // `max_message_bytes`: as of RequestService. `on_device_lost` is called once, with one line, when
-  // a GPU can compute no more; every request fails or is refused from then on.
+  // `max_message_bytes` and `observer`: as of RequestService. `on_device_lost` is called once, with
+  // one line, when a GPU can compute no more; every request fails or is refused from then on.
   explicit ServerCore(std::vector<ModelEntry> entries, const AdmissionLimits& limits = {},
                       int64_t max_message_bytes = TransportLimits().max_message_bytes,
-                      std::function<void(const std::string&)> on_device_lost = {});
+                      std::function<void(const std::string&)> on_device_lost = {},
+                      RequestObserver observer = {});
   // Cancels the live requests.
   ~ServerCore();
   ServerCore(const ServerCore&) = delete;

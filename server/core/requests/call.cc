@@ -281,6 +281,7 @@ RequestSummary Call::Summary() const {
   RequestSummary summary{.id = id(),
                          .client = client_,
                          .model = context_.model.name,
+                         .scores = kind_ == CallKind::kScore,
                          .refused = rejected_ && scheduled_ == 0,
                          .end = EndText(),
                          .usage = usage_};

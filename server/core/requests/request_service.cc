@@ -24,12 +24,14 @@ int64_t TextBytes(const Prompt& prompt) {
 }  // namespace
 
 RequestService::RequestService(const ModelRegistry& models, EngineLoopThread& engines,
-                               const AdmissionLimits& limits, int64_t max_message_bytes)
+                               const AdmissionLimits& limits, int64_t max_message_bytes,
+                               RequestObserver observer)
     : models_(models),
       engines_(engines),
       outcomes_(models.models().size()),
       grammars_(models),
       admission_(limits),
+      observer_(std::move(observer)),
       queue_(kMostSpacePerByte * max_message_bytes) {}
 
 template <typename Answer, typename Handle>
@@ -172,10 +174,11 @@ Error RequestService::Refuse(size_t model, Outcome outcome, Error error) {
 RequestLog RequestService::Log(size_t model, const Caller& caller) {
   return [this, model, traceparent = caller.traceparent](RequestSummary summary) {
     outcomes_[model].Add(summary.outcome);
+    summary.traceparent = traceparent;
+    if (observer_) observer_(summary);
     // A client that is refused may come again at once, and any number of times.
     const auto level = summary.refused ? spdlog::level::debug : spdlog::level::info;
     if (!spdlog::should_log(level)) return;
-    summary.traceparent = traceparent;
     log_worker_.Post([level, summary = std::move(summary)] {
       if (const auto json = spdlog::get(kJsonLogger)) {
         json->log(level, summary.JsonMembers());

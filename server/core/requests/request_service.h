@@ -39,10 +39,12 @@ namespace triptych::server {
 // Thread-safe. No function except Drain waits for an engine. Outlives its calls.
 class RequestService {
  public:
-  // A transport takes requests of at most `max_message_bytes`. The models and the engines must
+  // A transport takes requests of at most `max_message_bytes`. `observer`, which may be empty, is
+  // called for every request that reached a model when it ends. The models and the engines must
   // outlive the service, and the engines must have stopped when it is destroyed.
   RequestService(const ModelRegistry& models, EngineLoopThread& engines,
-                 const AdmissionLimits& limits, int64_t max_message_bytes);
+                 const AdmissionLimits& limits, int64_t max_message_bytes,
+                 RequestObserver observer = {});
   RequestService(const RequestService&) = delete;
   RequestService& operator=(const RequestService&) = delete;
 
@@ -107,6 +109,7 @@ class RequestService {
   OutputGrammars grammars_;
   Admission admission_;
   RequestIds ids_;
+  const RequestObserver observer_;
   Worker log_worker_;
   TokenizationQueue queue_;  // last: its thread uses all of the above
 };

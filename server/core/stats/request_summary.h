@@ -18,6 +18,7 @@ struct RequestSummary {
   std::string client;
   std::string model;
   std::string traceparent = {};  // empty if the call had none
+  bool scores = false;           // a Score; otherwise a generation
   bool refused = false;          // by the engine; `usage` is then empty
   Outcome outcome = Outcome::kStop;
   std::string end;  // "stop", "2 stop, 1 length", "scored", or an error's reason
@@ -43,6 +44,7 @@ Outcome OutcomeOf(const Error& error, bool refused);
 
 // Called on the engine's thread when the engine has finished a request. Must not block.
 using RequestLog = std::function<void(RequestSummary)>;
+using RequestObserver = std::function<void(const RequestSummary&)>;
 
 }  // namespace triptych::server
 
