@@ -164,8 +164,9 @@ void MakeLatentAttention(const Json& config, const std::string& self, Maker& mak
   const int64_t d_rope = config.at("qk_rope_head_dim");
   const int64_t d_v = config.value("v_head_dim", width / heads);
   const bool bias = Flag(config, "attention_bias");
+  const bool transmla = config.contains("qk_latent_layernorm");
   if (config.value("q_lora_rank", Json()).is_null()) {
-    maker.Linear(self + "q_proj", heads * (d_nope + d_rope), width);
+    maker.Linear(self + "q_proj", heads * (d_nope + d_rope), width, bias && transmla);
   } else {
     const int64_t query_rank = config.at("q_lora_rank");
     maker.Linear(self + "q_a_proj", query_rank, width, bias);
@@ -173,9 +174,9 @@ void MakeLatentAttention(const Json& config, const std::string& self, Maker& mak
     maker.Linear(self + "q_b_proj", heads * (d_nope + d_rope), query_rank);
   }
   maker.Linear(self + "kv_a_proj_with_mqa", rank + d_rope, width, bias);
-  maker.Norm(self + "kv_a_layernorm", rank);
+  if (config.value("qk_latent_layernorm", true)) maker.Norm(self + "kv_a_layernorm", rank);
   maker.Linear(self + "kv_b_proj", heads * (d_nope + d_v), rank);
-  maker.Linear(self + "o_proj", width, heads * d_v, bias);
+  maker.Linear(self + "o_proj", width, heads * d_v, bias && !transmla);
 }
 
 void MakeRotaryDecoder(const Json& config, Maker& maker) {
@@ -538,6 +539,16 @@ std::vector<NamedConfig> EveryFamily() {
        {"rope_scaling", With(deepseek_yarn, {{"mscale", 2.0}, {"mscale_all_dim", 1.0}})},
        {"num_nextn_predict_layers", 1}});
   add("DeepSeek3Halves", deepseek3, {{"q_lora_rank", nullptr}, {"rope_interleave", false}});
+  add("TransMla", deepseek3,
+      {{"q_lora_rank", nullptr},
+       {"qk_latent_layernorm", false},
+       {"attention_bias", true},
+       {"head_dim", 4},
+       {"use_sliding_window", false},
+       {"sliding_window", 8},
+       {"max_window_layers", 1}});
+  add("TransMlaNormedLatents", deepseek3,
+      {{"q_lora_rank", 13}, {"qk_latent_layernorm", true}, {"attention_bias", true}});
 
   const Json plm =
       With(Without(latent, {"hidden_act"}), {{"model_type", "plm"}, {"rope_theta", 1000.0}});

@@ -138,11 +138,16 @@ class RotaryDecoder {
         query_rank == 0
             ? x
             : Normalize(self + "q_a_layernorm", Apply(self + "q_a_proj", x, bias), kLatentNormEps);
-    const at::Tensor q = Apply(self + (query_rank == 0 ? "q_proj" : "q_b_proj"), query_input, false)
-                             .view({-1, heads, d_nope + d_rope});
+    const bool transmla = config_.contains("qk_latent_layernorm");
+    const bool query_bias = transmla && bias && query_rank == 0;
+    const at::Tensor q =
+        Apply(self + (query_rank == 0 ? "q_proj" : "q_b_proj"), query_input, query_bias)
+            .view({-1, heads, d_nope + d_rope});
     const at::Tensor projected = Apply(self + "kv_a_proj_with_mqa", x, bias);
-    const at::Tensor latent =
-        Normalize(self + "kv_a_layernorm", projected.slice(1, 0, rank), kLatentNormEps);
+    at::Tensor latent = projected.slice(1, 0, rank);
+    if (Get(config_, "qk_latent_layernorm", true)) {
+      latent = Normalize(self + "kv_a_layernorm", latent, kLatentNormEps);
+    }
     const at::Tensor expanded =
         Apply(self + "kv_b_proj", latent, false).view({-1, heads, d_nope + d_v});
 
@@ -159,7 +164,7 @@ class RotaryDecoder {
         Attend(at::cat({q.slice(2, 0, d_nope), q_rope}, 2),
                at::cat({expanded.slice(2, 0, d_nope), k_rope.expand({-1, heads, d_rope})}, 2),
                expanded.slice(2, d_nope), scale, kNoWindow);
-    return Apply(self + "o_proj", attended, bias);
+    return Apply(self + "o_proj", attended, bias && !transmla);
   }
 
   at::Tensor Mlp(const std::string& mlp, const at::Tensor& x) const {

@@ -18,6 +18,7 @@ namespace {
 constexpr Range<double> kDepth{1e-3, config_limits::kFactor.high};  // a divisor
 constexpr Range<double> kBaseWidth{0, 1 << 20, /*above_low=*/true};
 constexpr const char* kQueryRank = "q_lora_rank";
+constexpr const char* kLatentNorm = "qk_latent_layernorm";
 
 // Every field except the width of values, the norm's epsilon, the activation, positions and the
 // head.
@@ -63,6 +64,21 @@ ModelConfig TakeDeepseek(JsonFields& fields, DeepseekRouter router) {
   return config;
 }
 
+// The fields of models that TransMLA (arXiv:2502.07864) converts from Llama, Mistral and Qwen 2.
+// They have no latent norms, unless qk_latent_layernorm is true, and their biases are the source's:
+// of queries and latents, not of the output.
+void TakeTransMla(JsonFields& fields, ModelConfig& config) {
+  if (!fields.Has(kLatentNorm)) return;
+  config.kv_a_layernorm = fields.Bool(kLatentNorm, true);
+  if (!config.kv_a_layernorm && config.q_lora_rank > 0) {
+    fields.Refuse(kLatentNorm, "false", "it must be true with q_lora_rank");
+  }
+  config.attention_bias = config.latent_bias && config.q_lora_rank == 0;
+  config.attention_output_bias = false;
+  fields.Only("use_sliding_window", false);
+  for (const char* field : {"sliding_window", "max_window_layers"}) fields.Ignore(field);
+}
+
 }  // namespace
 
 ModelConfig ParseDeepseekV2Config(JsonFields& fields) {
@@ -75,6 +91,7 @@ ModelConfig ParseDeepseekV2Config(JsonFields& fields) {
 
 ModelConfig ParseDeepseekV3Config(JsonFields& fields) {
   ModelConfig config = TakeDeepseek(fields, DeepseekRouter::kNoauxTc);
+  TakeTransMla(fields, config);
   config.rope_interleave = fields.Bool("rope_interleave", true);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", false);
   return config;

@@ -625,6 +625,8 @@ TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
   const Json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   const std::vector<Case> cases = {
       {With(SmolLm2(), {{"model_type", "mamba"}}), "model_type", "\"qwen3\""},
+      {With(published::DeepSeekV3(), {{"qk_latent_layernorm", false}}),
+       "qk_latent_layernorm is false", "true with q_lora_rank"},
       {With(SmolLm2(), {{"hidden_act", "gelu"}}), "hidden_act is \"gelu\"", "\"silu\""},
       {With(SmolLm2(), {{"quantization_config", {{"quant_method", "hqq"}}}}),
        "quantization_config: quant_method is \"hqq\"", "supported: \"gptq\""},
