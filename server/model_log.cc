@@ -79,6 +79,9 @@ std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins&
   add("KV cache",
       fmt::format("{} ({}), {} positions in {}", Name(model.cache_format), origins.cache,
                   model.info.pool_positions(), FormatBytes(model.info.cache_bytes)));
+  if (model.draft_model) {
+    add("draft model", fmt::format("{}, whose rows the KV cache holds, too", *model.draft_model));
+  }
   return lines;
 }
 

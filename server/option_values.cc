@@ -40,9 +40,9 @@ bool IsName(const std::string& name, size_t most_bytes, std::string_view others)
 
 // Parses SETTING=VALUE[,SETTING=VALUE...] of a model.
 Settings SplitSettings(const std::string& text, const std::string& model) {
-  const std::set<std::string> keys = {"kv-cache-bytes", "attention", "rank",
-                                      "rope-head-dim",  "groups",    "chat-template",
-                                      "max-model-len"};
+  const std::set<std::string> keys = {"kv-cache-bytes", "attention",  "rank",
+                                      "rope-head-dim",  "groups",     "chat-template",
+                                      "max-model-len",  "draft-model"};
   Settings settings;
   for (size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
     end = std::min(text.find(',', begin), text.size());
@@ -53,7 +53,8 @@ Settings SplitSettings(const std::string& text, const std::string& model) {
     if (equals == std::string::npos || !keys.contains(key)) {
       Refuse(
           "\"{}\" of model {} is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, "
-          "rank=R, rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N",
+          "rank=R, rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N, "
+          "draft-model=NAME",
           setting, model);
     }
     const std::string value = setting.substr(equals + 1);
@@ -165,6 +166,9 @@ ModelOptions ParseModelOptions(const std::string& text, int64_t memory_bytes) {
   model.conversion = ParseConversion(settings, model.name);
   model.chat_template = ParseChatTemplate(settings, model.name);
   model.max_positions = ParseContext(settings, model.name);
+  if (const auto draft = settings.find("draft-model"); draft != settings.end()) {
+    model.draft_model = draft->second;
+  }
   return model;
 }
 

@@ -25,6 +25,7 @@ struct ModelOptions {
   std::optional<ConversionSpec> conversion = {};       // absent: served as it is
   std::optional<ChatTemplateText> chat_template = {};  // absent: the checkpoint's
   std::optional<int64_t> max_positions = {};           // absent: --max-model-len
+  std::optional<std::string> draft_model = {};         // absent: --draft-model
 };
 
 // Parses NAME=PATH[,SETTING=VALUE...]. PATH is an existing directory or .gguf file, without a
@@ -33,6 +34,7 @@ struct ModelOptions {
 //   attention=mha | attention=gqa,groups=G | attention=mla[,rank=R][,rope-head-dim=N]
 //   chat-template=TEMPLATE                          as in ReadChatTemplateText
 //   max-model-len=N, or context=N
+//   draft-model=NAME
 ModelOptions ParseModelOptions(const std::string& text,
                                int64_t memory_bytes = AvailableResources().memory_bytes);
 

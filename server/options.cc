@@ -38,6 +38,7 @@ struct Texts {
   std::string http = kNoHttp;
   std::string tls_cert, tls_key, tls_client_ca, tokens;
   std::string otlp_endpoint;
+  std::optional<std::string> draft_model;
 };
 
 // A CLI11 validator from `parse`, which throws std::invalid_argument on a bad value.
@@ -116,7 +117,8 @@ void DeclareHosting(CLI::App& app, const Resources& available, ServerOptions& op
          "--model", texts.models,
          "Model to serve, NAME=PATH[,SETTING=VALUE...]; PATH is a checkpoint's directory or .gguf "
          "file. Repeatable; or several models separated by ';'. Settings: kv-cache-bytes=SIZE, "
-         "chat-template=FILE|NAME|own:NAME, max-model-len=N, and to convert it at load "
+         "chat-template=FILE|NAME|own:NAME, max-model-len=N, draft-model=NAME, and to convert it "
+         "at load "
          "attention=mha, "
          "attention=gqa,groups=G or "
          "attention=mla[,rank=R][,rope-head-dim=N]")
@@ -203,7 +205,7 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
 }
 
 // Bounds of every model's steps and queue.
-void DeclareScheduling(CLI::App& app, ServerOptions& options) {
+void DeclareScheduling(CLI::App& app, ServerOptions& options, Texts& texts) {
   serving::EngineOptions& engine = options.engine;
   const auto add_count = [&](const std::string& flag, int64_t& value, int64_t max,
                              const std::string& help) {
@@ -233,6 +235,10 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options) {
          "output is the same")
       ->check(CLI::IsMember({"off", "ngram"}))
       ->default_str("ngram");
+  app.add_option("--draft-model", texts.draft_model,
+                 "Served model that drafts for models that set none, where that is faster than the "
+                 "drafts of --speculation; a smaller one with the same tokenizer, on the CPU. The "
+                 "KV cache of each model holds its rows, too [none]");
   app.add_option("--max-slowdown", engine.max_slowdown,
                  "Largest slowdown of a decode step by concurrent prefill, a factor; steps under "
                  "3.5 ms are never limited")
@@ -318,7 +324,7 @@ void DeclareProcess(CLI::App& app, const Resources& available, ServerOptions& op
 // Options that few deployments need, in a group of their own in --help.
 void GroupAdvanced(CLI::App& app) {
   for (const char* name : {"--block-positions", "--expand-from", "--max-slowdown", "--speculation",
-                           "--max-waiting-tokens", "--client-rate", "--http-hosts",
+                           "--draft-model", "--max-waiting-tokens", "--client-rate", "--http-hosts",
                            "--http-origins", "--http-parse-special", "--otlp-endpoint"}) {
     app.get_option(name)->group("Advanced");
   }
@@ -422,6 +428,11 @@ void Convert(const CLI::App& app, const Texts& texts, const Resources& available
       throw CLI::ValidationError("--model", "names " + options.models.back().name + " twice");
     }
   }
+  try {
+    ResolveDraftModels(texts.draft_model, options.models);
+  } catch (const std::invalid_argument& e) {
+    throw CLI::ValidationError(e.what());
+  }
   options.log_format = texts.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
 
   TransportOptions& transport = options.transport;
@@ -477,6 +488,16 @@ void CheckTogether(const ServerOptions& options) {
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError(e.what());
   }
+  for (const ModelOptions& model : options.models) {
+    if (!model.draft_model) continue;
+    if (options.engine.speculation == serving::Speculation::kOff) {
+      throw CLI::ValidationError("--speculation", "is off; allowed with draft models: ngram");
+    }
+    if (options.device != "cpu") {
+      throw CLI::ValidationError("--device",
+                                 "is " + options.device + "; allowed with draft models: cpu");
+    }
+  }
   if (options.engine.max_running > options.engine.max_batch_tokens) {
     throw CLI::ValidationError(
         "--max-running",
@@ -515,6 +536,35 @@ std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   return bytes;
 }
 
+void ResolveDraftModels(const std::optional<std::string>& common,
+                        std::vector<ModelOptions>& models) {
+  const auto refuse = [&](const std::string& where, const std::string& name,
+                          const std::string& why) {
+    std::string allowed;
+    for (const ModelOptions& model : models) {
+      if (!model.draft_model) allowed += (allowed.empty() ? "" : ", ") + model.name;
+    }
+    throw std::invalid_argument(fmt::format("{}: {} {}; allowed: {}", where, Quoted(name), why,
+                                            allowed.empty() ? "no model" : allowed));
+  };
+  std::set<std::string> drafting;
+  const auto check = [&](const std::string& where, const std::string& name) {
+    const auto found = std::find_if(models.begin(), models.end(),
+                                    [&](const ModelOptions& model) { return model.name == name; });
+    if (found == models.end()) refuse(where, name, "is not served");
+    if (found->draft_model) refuse(where, name, "has a draft model of its own");
+    drafting.insert(name);
+  };
+  for (const ModelOptions& model : models) {
+    if (model.draft_model) check("draft-model of model " + model.name, *model.draft_model);
+  }
+  if (!common) return;
+  check("--draft-model", *common);
+  for (ModelOptions& model : models) {
+    if (!model.draft_model && !drafting.contains(model.name)) model.draft_model = common;
+  }
+}
+
 std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerOptions* options,
                                       const Resources& available) {
   CLI::App app(
@@ -533,7 +583,7 @@ std::optional<int> ParseServerOptions(int argc, const char* const* argv, ServerO
   Texts texts;
   DeclareHosting(app, available, *options, texts);
   DeclareCompute(app, *options);
-  DeclareScheduling(app, *options);
+  DeclareScheduling(app, *options, texts);
   DeclareShares(app, *options);
   DeclareAccess(app, *options, texts);
   DeclareProcess(app, available, *options, texts);

@@ -50,6 +50,12 @@ struct ServerOptions {
 // options.kv_cache_bytes. Throws std::invalid_argument if they do not fit.
 std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options);
 
+// Replaces each model's draft_model by the name of the model that drafts for it, if one does:
+// `common` drafts for models that name none, except those that draft themselves. Throws
+// std::invalid_argument if a name cannot be used.
+void ResolveDraftModels(const std::optional<std::string>& common,
+                        std::vector<ModelOptions>& models);
+
 // Parses the command line, the environment and the config file. An option is taken from its flag
 // (--drain-timeout), or else from its environment variable (TRIPTYCH_DRAIN_TIMEOUT) unless that is
 // empty, or else from the file that --config or TRIPTYCH_CONFIG names (drain-timeout). Defaults and

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -178,14 +179,17 @@ TransportOptions WithMessageSize(const ServerOptions& options,
   return transport;
 }
 
-// Throws LoadError unless there is memory for `models`, which are still to be loaded, and for the
-// prompt scratch of these and of the models loaded before (`prompt_bytes`). A system that
-// overcommits memory would otherwise kill the process later, during requests.
-void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
+// Throws LoadError unless there is memory for the models that are still to be loaded, `models[i]`
+// for each i of `order`, and for the prompt scratch of these and of the models loaded before
+// (`prompt_bytes`). A system that overcommits memory would otherwise kill the process later, during
+// requests.
+void CheckMemory(std::span<const LoadOptions> models, std::span<const size_t> order,
+                 int64_t prompt_bytes) {
   const std::optional<int64_t> left = MemoryLeft();
   if (!left) return;
   int64_t before = 0;  // bytes of the models that are loaded first
-  for (const LoadOptions& model : models) {
+  for (const size_t i : order) {
+    const LoadOptions& model = models[i];
     const LoadedBytes bytes = ForModel(model.name, [&] { return CountLoadedBytes(model); });
     prompt_bytes += bytes.prompts;
     const int64_t cache = model.backend.kv_cache_bytes;
@@ -201,18 +205,34 @@ void CheckMemory(std::span<const LoadOptions> models, int64_t prompt_bytes) {
   }
 }
 
+// The models in the order in which they are loaded: each after the one that drafts for it.
+std::vector<size_t> LoadingOrder(const std::vector<ModelOptions>& models) {
+  std::vector<size_t> order(models.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t i) { return !models[i].draft_model; });
+  return order;
+}
+
 // Loads `models`, which OpenModels returned, and logs each. A checkpoint is closed once loaded.
 std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<LoadOptions> models,
                                    const std::shared_ptr<kernels::KernelContext>& context) {
-  std::vector<ModelEntry> entries;
+  std::vector<ModelEntry> entries(models.size());
+  std::map<std::string, LoadedModel> all;
   int64_t prompt_bytes = 0;
-  for (size_t i = 0; i < models.size(); ++i) {
-    if (options.device == "cpu") CheckMemory(std::span(models).subspan(i), prompt_bytes);
+  const std::vector<size_t> order = LoadingOrder(options.models);
+  for (size_t step = 0; step < order.size(); ++step) {
+    const size_t i = order[step];
+    if (options.device == "cpu") {
+      CheckMemory(models, std::span(order).subspan(step), prompt_bytes);
+    }
+    if (const auto& name = options.models[i].draft_model) models[i].draft_model = &all.at(*name);
     ModelOrigins origins = OriginsOf(models[i]);
     const checkpoint::OwnChatTemplates own = ForModel(options.models[i].name, [&] {
       return checkpoint::ReadChatTemplates(models[i].checkpoint);
     });
-    LoadedModel loaded = Load(std::move(models[i]), context);
+    LoadedModel& loaded = all[options.models[i].name];
+    loaded = Load(std::move(models[i]), context);
     if (loaded.info.expand_from && !loaded.info.device_memory) {
       prompt_bytes += MostScratchBytes(loaded.config);
     }
@@ -221,10 +241,8 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     std::vector<std::string> own_names;
     for (const auto& [name, text] : own.texts) own_names.push_back(name);
     origins.warnings.insert(origins.warnings.end(), own.warnings.begin(), own.warnings.end());
-    entries.push_back(
-        {.model = {static_cast<const serving::ServedModel&>(loaded),
-                   checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)},
-         .engine = std::move(loaded.engine)});
+    entries[i].model = {static_cast<const serving::ServedModel&>(loaded),
+                        checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)};
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(
@@ -236,8 +254,9 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
                                              checkpoint::kGenerationConfigFile,
                                              loaded.not_applied));
     }
-    LogModel(entries.back().model, origins);
+    LogModel(entries[i].model, origins);
   }
+  for (ModelEntry& entry : entries) entry.engine = std::move(all.at(entry.model.name).engine);
   return entries;
 }
 

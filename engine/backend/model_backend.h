@@ -131,6 +131,10 @@ class ModelBackend {
   // keeps none. Must be destroyed before the model.
   virtual std::unique_ptr<PromptScratch> MakePromptScratch(int64_t /*prompt*/) { return nullptr; }
 
+  // A model that shares the weights and has a cache of its own, of this number of blocks; null if
+  // the backend cannot. Either may be destroyed first. Throws std::bad_alloc.
+  virtual std::unique_ptr<ModelBackend> WithOwnCache(int64_t /*blocks*/) const { return nullptr; }
+
   virtual const BackendInfo& info() const = 0;
   // Absent if the model has no experts, or the backend does not count. Callable from any thread.
   virtual std::optional<ExpertLoad> expert_load() const { return std::nullopt; }

@@ -17,8 +17,10 @@ bool BlockPool::Allocate(int64_t count, std::vector<int32_t>& out, bool lead) {
   for (int64_t i = 0; i < count; ++i) {
     out.push_back(free_.back());
     free_.pop_back();
-    states_[out.back()].ref_count = 1;
-    states_[out.back()].lead = lead;
+    State& state = states_[out.back()];
+    state.ref_count = 1;
+    state.lead = lead;
+    state.drafted = false;
   }
   peak_allocated_ = std::max(peak_allocated_, allocated());
   return true;

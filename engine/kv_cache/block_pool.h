@@ -37,6 +37,10 @@ class BlockPool {
   // Marks a block as findable by its contents. When its last reference is dropped it becomes
   // evictable if `keep`, and free otherwise. REQUIRES: it is allocated.
   void Register(int32_t block, bool keep);
+  // Marks an allocated block in which a draft model has written the rows of all positions. The next
+  // allocation of the block ends the mark.
+  void MarkDrafted(int32_t block) { states_[block].drafted = true; }
+  bool drafted(int32_t block) const { return states_[block].drafted; }
   // `unregistered` is called whenever a registered block loses its rows; it is then registered no
   // longer.
   void OnUnregistered(std::function<void(int32_t block)> unregistered) {
@@ -66,6 +70,7 @@ class BlockPool {
     int32_t ref_count = 0;
     Registration registration = Registration::kNone;
     bool lead = true;
+    bool drafted = false;
     int32_t newer = 0, older = 0;  // neighbours in the ring of evictable blocks
   };
 

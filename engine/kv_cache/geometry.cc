@@ -1,6 +1,7 @@
 #include "engine/kv_cache/geometry.h"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <string>
 
@@ -35,6 +36,13 @@ int64_t CacheGeometry::GroupOf(int64_t layer) const {
 int64_t CacheGeometry::Rank(int64_t layer) const {
   if (windowed.empty()) return layer;
   return std::count(windowed.begin(), windowed.begin() + layer, windowed[layer]);
+}
+
+void CacheGeometry::Add(const CacheGeometry& other) {
+  assert(block_positions == other.block_positions);
+  assert(Groups().count() == 1 && other.Groups().count() == 1);
+  row_bytes.insert(row_bytes.end(), other.row_bytes.begin(), other.row_bytes.end());
+  mha_bytes_per_position += other.mha_bytes_per_position;
 }
 
 int64_t CacheGeometry::BytesPerPosition() const {

@@ -55,6 +55,10 @@ struct CacheGeometry {
   int64_t GroupOf(int64_t layer) const;
   int64_t SlotOf(int64_t layer) const { return Rank(layer) % slots(); }
 
+  // Adds the layers of another model whose rows are in blocks of the same numbers. REQUIRES: as
+  // many positions in a block, and windows in neither model.
+  void Add(const CacheGeometry& other);
+
   int64_t BytesPerPosition() const;
   int64_t BlockBytes() const { return block_positions * BytesPerPosition() / Groups().count(); }
   // Usage of a sequence with `blocks` blocks, of which `shared` belong to other sequences too, and

@@ -20,6 +20,7 @@
 #include "engine/backend/cuda/pack/pack_cuda_weights.h"
 #include "engine/backend/tensors/tensor_model.h"
 #include "engine/base/error.h"
+#include "engine/base/quoted.h"
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/compute_threads.h"
@@ -169,6 +170,51 @@ serving::RequestDefaults DefaultsOf(const checkpoint::GenerationConfig& config) 
   return defaults;
 }
 
+// Throws LoadError unless every token of the models has the same text.
+void CheckSameTokens(const Tokenizer& tokenizer, const LoadOptions& options) {
+  const LoadedModel& draft = *options.draft_model;
+  const Tokenizer& other = *draft.tokenizer;
+  if (other.vocab_size() != tokenizer.vocab_size()) {
+    throw LoadError("draft-model " + draft.name + ": its tokenizer has " +
+                    std::to_string(other.vocab_size()) + " tokens; allowed: " +
+                    std::to_string(tokenizer.vocab_size()) + ", as that of " + options.name);
+  }
+  const auto text = [](const Tokenizer& of, int32_t token) {
+    std::string bytes = of.Decode(token);
+    return bytes.empty() ? std::string(of.SpecialText(token)) : bytes;
+  };
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    const std::string wanted = text(tokenizer, token), found = text(other, token);
+    if (found == wanted) continue;
+    throw LoadError("draft-model " + draft.name + ": its token " + std::to_string(token) + " is " +
+                    Quoted(found) + "; allowed: " + Quoted(wanted) + ", as of " + options.name);
+  }
+}
+
+// The draft model with as many blocks as the model that it drafts for.
+std::unique_ptr<ModelBackend> MakeDraftModel(const LoadedModel& draft, const BackendInfo& info) {
+  std::unique_ptr<ModelBackend> model = draft.engine->model().WithOwnCache(info.blocks);
+  if (model == nullptr || !info.verifies_drafts) {
+    throw LoadError("draft-model " + draft.name + ": a model is on a GPU; allowed: cpu");
+  }
+  return model;
+}
+
+// Leaves a part of the cache's bytes to the draft model, so that both have as many blocks.
+void ShareCache(const ModelConfig& config, const LoadedModel& draft, BackendOptions& backend) {
+  const CacheGeometry own =
+      MakeCacheGeometry(config, backend.cache_format, backend.block_positions);
+  const CacheGeometry& drafts = draft.engine->model().info().geometry;
+  for (const CacheGeometry* geometry : {&own, &drafts}) {
+    if (geometry->window == 0) continue;
+    throw LoadError("draft-model " + draft.name + ": one of the models has a sliding window (" +
+                    std::to_string(geometry->window) + " positions); allowed: models without");
+  }
+  CacheGeometry both = own;
+  both.Add(drafts);
+  backend.kv_cache_bytes = BlocksIn(both, backend.kv_cache_bytes) * own.BlockBytes();
+}
+
 LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {
   const ModelConfig& stored = options.checkpoint.config;
   const std::string path = options.checkpoint.path.string();
@@ -176,6 +222,7 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
   std::shared_ptr<const Tokenizer> tokenizer =
       checkpoint::LoadTokenizer(options.checkpoint, &model.tokenizer_notes);
   checkpoint::CheckVocabulary(*tokenizer, stored, path);
+  if (options.draft_model != nullptr) CheckSameTokens(*tokenizer, options);
   checkpoint::GenerationConfig generation =
       checkpoint::ReadGenerationConfig(options.checkpoint.path);
 
@@ -210,16 +257,22 @@ LoadedModel Load(const LoadOptions& options, std::shared_ptr<kernels::KernelCont
   model.defaults = DefaultsOf(generation);
   model.not_applied = std::move(generation.not_applied);
 
-  const BackendOptions backend = ServedBackend(model.cache_format, options);
+  BackendOptions backend = ServedBackend(model.cache_format, options);
+  if (options.draft_model != nullptr) ShareCache(model.config, *options.draft_model, backend);
   const auto on_layer = [&](int64_t loaded) {
     if (options.on_layer) options.on_layer(loaded, model.config.num_hidden_layers);
   };
   std::unique_ptr<ModelBackend> serving = MakeServingModel(
       model.config, *source, model.weight_formats, placement, backend, context, on_layer);
-  model.info = serving->info();
-  model.engine =
-      std::make_unique<serving::Engine>(std::move(serving), model.tokenizer, options.engine,
-                                        serving::EngineClock::now, std::move(context));
+  std::unique_ptr<ModelBackend> draft;
+  if (options.draft_model != nullptr) {
+    model.draft_model = options.draft_model->name;
+    draft = MakeDraftModel(*options.draft_model, serving->info());
+  }
+  model.engine = std::make_unique<serving::Engine>(std::move(serving), model.tokenizer,
+                                                   options.engine, serving::EngineClock::now,
+                                                   std::move(context), std::move(draft));
+  model.info = model.engine->info();
   return model;
 }
 

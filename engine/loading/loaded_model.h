@@ -42,6 +42,9 @@ struct LoadOptions {
   std::optional<ConversionSpec> conversion = {};  // absent: none
   std::optional<int64_t> max_positions = {};      // lowers the context
   std::string device = "cpu";                     // "cpu", "cuda" or "cuda:N"
+  // Drafts tokens for the model; may be null. Its weights are shared. The KV cache holds its rows,
+  // too: backend.kv_cache_bytes is for both.
+  const LoadedModel* draft_model = nullptr;
   // Called after each layer, with the number of layers loaded so far and of all.
   std::function<void(int64_t loaded, int64_t layers)> on_layer = {};
 };
@@ -81,6 +84,9 @@ std::optional<int64_t> FreeDeviceBytes(const std::string& name);
 // if LibTorch has CUDA. `context`: threads and scratch memory of the CPU's kernels; the models of
 // one engine loop share it. Throws LoadError, also for errors of LibTorch and for lack of memory,
 // and std::invalid_argument as CheckDevice does.
+//
+// A draft model needs the same tokenizer, and neither model may have windows or be on a GPU;
+// otherwise this throws LoadError.
 LoadedModel LoadModel(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context);
 
 }  // namespace triptych

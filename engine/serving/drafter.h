@@ -11,10 +11,12 @@ namespace triptych::serving {
 // Tokens that may follow a sequence. A step computes their rows with the row of the last token, and
 // accepts each one that the sampler chooses (Leviathan, Kalman and Matias 2023, for equality).
 struct Draft {
-  static constexpr int kStrengths = 4;
+  static constexpr int kStrengths = 4;              // of a Drafter
+  static constexpr int kByDraftModel = kStrengths;  // of a draft model
 
   std::vector<int32_t> tokens;
-  int strength = 0;  // 0 to kStrengths - 1; drafts of one strength are about equally often right
+  // 0 to kStrengths - 1, or kByDraftModel. Drafts of one strength are about equally often right.
+  int strength = 0;
 };
 
 // Drafter of one sequence. Not thread-safe.

@@ -1,6 +1,7 @@
 #include "engine/serving/engine.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <exception>
 #include <span>
@@ -28,6 +29,16 @@ bool Contains(std::span<const int32_t> tokens, int32_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
+BackendInfo InfoOf(const ModelBackend& model, const DraftModel* draft_model) {
+  BackendInfo info = model.info();
+  if (draft_model != nullptr) {
+    assert(draft_model->info().blocks == info.blocks);
+    info.geometry.Add(draft_model->info().geometry);
+    info.cache_bytes += draft_model->info().cache_bytes;
+  }
+  return info;
+}
+
 }  // namespace
 
 uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
@@ -41,9 +52,14 @@ uint64_t ChoiceSeed(uint64_t seed, int32_t choice) {
 
 Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
                const EngineOptions& options, Clock clock,
-               std::shared_ptr<kernels::KernelContext> context)
+               std::shared_ptr<kernels::KernelContext> context,
+               std::unique_ptr<ModelBackend> draft_model)
     : model_(std::move(model)),
       tokenizer_(std::move(tokenizer)),
+      draft_model_(draft_model ? std::make_unique<DraftModel>(std::move(draft_model),
+                                                              model_->info().vocab_size)
+                               : nullptr),
+      info_(InfoOf(*model_, draft_model_.get())),
       pool_(info().blocks),
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions,
                  info().geometry.Groups()),
@@ -117,6 +133,7 @@ bool Engine::Step(PrefillThrottle::Duration others) {
   if (chunks.empty()) return false;
 
   int64_t decode_rows = 0, drafted = 0;
+  drafting_time_ = {};
   for (const Chunk& chunk : chunks) {
     if (chunk.sequence->decodes()) ++decode_rows;
     if (!chunk.sequence->first_scheduled) Begin(*chunk.sequence, start);
@@ -141,10 +158,10 @@ bool Engine::Step(PrefillThrottle::Duration others) {
     Commit(chunks[i], rows.first(chunk_rows_[i]));
     rows = rows.subspan(chunk_rows_[i]);
   }
-  const auto took = clock_() - start;
+  const auto took = clock_() - start, own = took - drafting_time_;
   const int64_t prefilled = std::ssize(step_.ids) - decode_rows - drafted;
-  if (drafted == 0) throttle_.Record(decode_rows, prefilled, took);
-  if (prefilled == 0) speculation_.Record(std::ssize(step_.ids), took);
+  if (drafted == 0) throttle_.Record(decode_rows, prefilled, own);
+  if (prefilled == 0) speculation_.Record(std::ssize(step_.ids), own);
   metrics_.step_time.Add(took);
   metrics_.step_sequences.Add(static_cast<double>(chunks.size()));
   metrics_.step_tokens.Add(static_cast<double>(step_.ids.size()));
@@ -217,6 +234,11 @@ bool Engine::UsesLikely(const Sequence& sequence) const {
                                      request.logprobs.value_or(0));
 }
 
+bool Engine::EndsText(const Sequence& sequence, int32_t token) const {
+  return Contains(sequence.ends, token) ||
+         (sequence.matcher && Contains(tokenizer_->end_tokens(), token));
+}
+
 std::span<const int32_t> Engine::Forbidden(const LogitRow& row) {
   const Sequence& sequence = *row.sequence;
   const int64_t generated = row.position + 1 - sequence.prompt_length();
@@ -273,7 +295,7 @@ void Engine::Choose(std::span<const float> logits, LogitRow& row) const {
       row.logprobs = Logprobs(logits, row.token, *request.logprobs);
     }
     if (!sequence.matcher || row.token < 0) return;
-    if (Contains(sequence.ends, row.token) || Contains(tokenizer_->end_tokens(), row.token)) {
+    if (EndsText(sequence, row.token)) {
       row.complete = true;
     } else {
       const std::string bytes = tokenizer_->Decode(row.token);

@@ -17,6 +17,7 @@
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
 #include "engine/serving/block_map.h"
+#include "engine/serving/draft_model.h"
 #include "engine/serving/drafter.h"
 #include "engine/serving/engine_metrics.h"
 #include "engine/serving/prefill_throttle.h"
@@ -49,11 +50,15 @@ class Engine {
  public:
   using Clock = std::function<EngineClock::time_point()>;
 
-  // Samples tokens on the threads of `context`, which the model may share.
-  Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
-         const EngineOptions& options, Clock clock = EngineClock::now,
-         std::shared_ptr<kernels::KernelContext> context =
-             std::make_shared<kernels::KernelContext>(1));
+  // Samples tokens on the threads of `context`, which the model may share. `draft_model`: drafts
+  // tokens in addition to the drafters; may be null. Its rows count as parts of the model's rows in
+  // info() and in all statistics. REQUIRES: it has as many blocks, of as many positions, and
+  // neither model has windows.
+  Engine(
+      std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokenizer> tokenizer,
+      const EngineOptions& options, Clock clock = EngineClock::now,
+      std::shared_ptr<kernels::KernelContext> context = std::make_shared<kernels::KernelContext>(1),
+      std::unique_ptr<ModelBackend> draft_model = nullptr);
 
   // Queues a request, or calls OnRejected.
   void Submit(Request request, const std::shared_ptr<RequestSink>& sink);
@@ -85,7 +90,8 @@ class Engine {
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   // Scans every block.
   BlockMap MapBlocks() const;
-  const BackendInfo& info() const { return model_->info(); }
+  const BackendInfo& info() const { return info_; }
+  const ModelBackend& model() const { return *model_; }
   // For tests that check the statistics.
   const BlockPool& pool() const { return pool_; }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -113,6 +119,22 @@ class Engine {
   int64_t PlanDrafts(const std::vector<Chunk>& chunks, PrefillThrottle::Duration others);
   // Drafts tokens that may follow the sequence.
   void Propose(Sequence& sequence) const;
+  // The most tokens, up to `most`, that the draft model may draft; 0 if catching up is not worth
+  // it. Finds out which rows of the draft model the sequence has.
+  int64_t MostByDraftModel(Sequence& sequence, int64_t most) const;
+  // Plans the earlier tokens that the draft model has yet to compute. The sequences that it cannot
+  // draft for in this step get no drafted rows.
+  void CatchUp(const std::vector<Chunk>& chunks, std::span<int64_t> counts,
+               PrefillThrottle::Duration others);
+  // Drafts the tokens of the planned rows by steps of the draft model.
+  void DraftByModel(const std::vector<Chunk>& chunks);
+  // Computes the added rows of the draft model.
+  std::span<const int32_t> StepDraftModel();
+  // Records the blocks of the sequence's tokens from `from` on in which the draft model has
+  // written.
+  void MarkDrafted(Sequence& sequence, int64_t from);
+  // True if the text ends with this token.
+  bool EndsText(const Sequence& sequence, int32_t token) const;
   // The sequence's drafter. The choices of a request share the indices of its prediction.
   std::unique_ptr<Drafter> MakeDrafter(Sequence& sequence) const;
   // Computes the chunks. Returns their logits [rows, vocab], valid until the model's next step.
@@ -148,8 +170,10 @@ class Engine {
   KvCacheUsage Usage(const Sequence& sequence) const;
   SequenceStats StatsOf(const Sequence& sequence) const;
 
-  std::unique_ptr<ModelBackend> model_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::unique_ptr<ModelBackend> model_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::unique_ptr<DraftModel> draft_model_;  // null: there is none
+  const BackendInfo info_;
   BlockPool pool_;
   Scheduler scheduler_;  // destroyed before pool_, to which its sequences release blocks
   const std::chrono::milliseconds queue_timeout_;
@@ -172,6 +196,8 @@ class Engine {
   std::vector<LogitRow*> rest_;                 // rows for ChooseRest
   std::vector<int64_t> rest_rows_;              // their indices
   std::vector<SequenceSpeculation*> drafting_;  // of the step's chunks
+  std::vector<int64_t> caught_up_;              // rows of the draft model for each chunk
+  EngineClock::duration drafting_time_{};       // of the draft model's steps
 };
 
 }  // namespace triptych::serving

@@ -433,6 +433,7 @@ void Scheduler::ReleaseBlocks(Sequence& sequence) {
   sequence.blocks.Release();
   sequence.scratch.reset();
   sequence.computed = 0;
+  sequence.draft_rows = 0;
   sequence.registered_blocks = 0;
   sequence.last_registered = sequence.root.value_or(PrefixCache::kShared);
   if (sequence.first_scheduled) {

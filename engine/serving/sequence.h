@@ -57,6 +57,9 @@ struct Sequence {
   BlockTable blocks;
   int64_t reserved = 0;  // blocks, in addition to those in its table
   int64_t computed = 0;  // positions whose rows are written
+  // Positions for whose tokens the draft model has written its rows. The engine changes it, too.
+  int64_t draft_rows = 0;
+  int32_t draft_block = 0;  // in which it wrote the last of these rows
   // Set while the prompt is computed, if the model keeps anything of it. Made by the engine.
   std::unique_ptr<PromptScratch> scratch;
   bool running = false;

@@ -25,11 +25,12 @@ struct ServedModel {
   WeightFormats weight_formats;
   CacheFormat cache_format = CacheFormat::kFloat32;
   int64_t parameters = 0;
-  int64_t active_parameters = 0;          // of one token: less the experts that it does not choose
-  int64_t parameter_bytes = 0;            // of all tensors, in weight_formats
-  int64_t read_bytes_per_token = 0;       // of weights, by a step of one token
-  std::vector<ReducedForm> latent_forms;  // [layers]; empty unless MLA
-  BackendInfo info;
+  int64_t active_parameters = 0;           // of one token: less the experts that it does not choose
+  int64_t parameter_bytes = 0;             // of all tensors, in weight_formats
+  int64_t read_bytes_per_token = 0;        // of weights, by a step of one token
+  std::vector<ReducedForm> latent_forms;   // [layers]; empty unless MLA
+  BackendInfo info;                        // the engine's
+  std::optional<std::string> draft_model;  // the name of the model that drafts for it
   std::shared_ptr<const Tokenizer> tokenizer;
   RequestDefaults defaults;  // the checkpoint's; the engine does not apply them itself
 };

@@ -69,43 +69,106 @@ void SpeculationPolicy::Begin(SequenceSpeculation& sequence) const {
   for (const Acceptance& rate : rates_) sequence.rates.emplace_back(rate.rate(), kPriorWeight);
 }
 
-std::span<const int64_t> SpeculationPolicy::Choose(std::span<SequenceSpeculation* const> sequences,
-                                                   int64_t most, StepCosts::Duration others) {
-  counts_.assign(sequences.size(), 0);
-  if (speculation_ == Speculation::kAlways) {
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      counts_[i] = std::min(most, std::ssize(sequences[i]->draft.tokens));
-      most -= counts_[i];
-    }
-    return counts_;
+SpeculationPolicy::Proposal SpeculationPolicy::Best(const SequenceSpeculation& sequence) {
+  const Draft& draft = sequence.draft;
+  const Proposal own{std::ssize(draft.tokens), draft.strength};
+  if (sequence.most_by_draft_model == 0) return own;
+  const std::vector<Acceptance>& rates = sequence.rates;
+  if (own.tokens > 0 && rates[own.strength].rate() >= rates[Draft::kByDraftModel].rate()) {
+    return own;
   }
-  ChooseByGain(sequences, std::min(most, kMostRows), others);
-  bool probes = false;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    SequenceSpeculation& sequence = *sequences[i];
-    if (sequence.draft.tokens.empty()) continue;
-    ++sequence.passed_over;
-    if (counts_[i] == 0 && sequence.passed_over > kPassedOver && !probes && most > 0) {
-      counts_[i] = 1;
-      probes = true;
+  return {sequence.most_by_draft_model, Draft::kByDraftModel};
+}
+
+bool SpeculationPolicy::Propose(std::span<SequenceSpeculation* const> sequences,
+                                bool by_draft_model) {
+  proposals_.clear();
+  bool any = false;
+  for (const SequenceSpeculation* const sequence : sequences) {
+    const Draft& draft = sequence->draft;
+    proposals_.push_back(by_draft_model ? Best(*sequence)
+                                        : Proposal{std::ssize(draft.tokens), draft.strength});
+    any |= proposals_.back().strength == Draft::kByDraftModel;
+  }
+  return any;
+}
+
+std::span<int64_t> SpeculationPolicy::Choose(std::span<SequenceSpeculation* const> sequences,
+                                             int64_t most, StepCosts::Duration others) {
+  if (speculation_ == Speculation::kAlways) {
+    Propose(sequences, true);
+    counts_.clear();
+    for (const Proposal& proposal : proposals_) {
+      counts_.push_back(std::min(most, proposal.tokens));
+      most -= counts_.back();
     }
-    if (counts_[i] > 0) sequence.passed_over = 0;
+  } else {
+    const int64_t most_rows = std::min(most, kMostRows);
+    Propose(sequences, false);
+    const double by_drafters = ChooseByGain(sequences, most_rows, others);
+    if (Propose(sequences, true)) {
+      drafters_counts_ = counts_;
+      if (ChooseByGain(sequences, most_rows, others) <= by_drafters) {
+        counts_ = drafters_counts_;
+        Propose(sequences, false);
+      }
+    }
+    Probe(sequences, most);
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (counts_[i] == 0 || proposals_[i].strength != Draft::kByDraftModel) continue;
+    sequences[i]->draft.tokens.assign(counts_[i], 0);
+    sequences[i]->draft.strength = Draft::kByDraftModel;
   }
   return counts_;
 }
 
-void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most,
-                                     StepCosts::Duration others) {
+void SpeculationPolicy::Probe(std::span<SequenceSpeculation* const> sequences, int64_t most) {
+  bool probes = false;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    SequenceSpeculation& sequence = *sequences[i];
+    const Proposal best = Best(sequence);
+    if (best.tokens == 0) continue;
+    ++sequence.passed_over;
+    if (counts_[i] == 0 && sequence.passed_over > kPassedOver && !probes && most > 0) {
+      counts_[i] = 1;
+      proposals_[i] = best;
+      probes = true;
+    }
+    if (counts_[i] > 0) sequence.passed_over = 0;
+  }
+}
+
+std::optional<double> SpeculationPolicy::DraftingTime(int64_t rows) const {
+  if (rows == 0 || !draft_costs_.Of(1)) return 0;
+  return draft_costs_.Of(rows);
+}
+
+int64_t SpeculationPolicy::MostCaughtUp(int64_t decoding, StepCosts::Duration others) const {
+  const double plain = costs_.Of(decoding).value_or(0), unfelt = PrefillThrottle::kUnfelt.count();
+  double longest = std::max(plain, unfelt);
+  if (decoding > 1) longest = std::max((kMaxSlowdown - 1) * plain, unfelt - plain);
+  if (others.count() > 0) longest = std::min(longest, std::max(others.count(), unfelt));
+  for (int64_t rows = kMostCaughtUp; rows > kLeastCaughtUp; rows /= 2) {
+    const std::optional<double> time = draft_costs_.Of(rows);
+    if (time && *time <= longest) return rows;
+  }
+  return kLeastCaughtUp;
+}
+
+double SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> sequences,
+                                       int64_t most, StepCosts::Duration others) {
   const auto decoding = std::ssize(sequences);
-  if (!costs_.Measured(decoding)) return;  // this step measures it
+  counts_.assign(sequences.size(), 0);
+  if (!costs_.Measured(decoding)) return 0;  // this step measures it
   const std::optional<double> plain = costs_.Of(decoding);
   rows_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const Draft& draft = sequences[i]->draft;
-    if (draft.tokens.empty()) continue;
-    const double rate = sequences[i]->rates[draft.strength].rate();
+    const Proposal& proposal = proposals_[i];
+    if (proposal.tokens == 0) continue;
+    const double rate = sequences[i]->rates[proposal.strength].rate();
     double probability = 1;
-    for (size_t row = 0; row < draft.tokens.size(); ++row) {
+    for (int64_t row = 0; row < proposal.tokens; ++row) {
       probability *= rate;
       rows_.push_back({probability, i});
     }
@@ -120,6 +183,9 @@ void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> seque
   if (others.count() > 0) longest = *plain + std::max(others, PrefillThrottle::kUnfelt).count();
 
   expected_.assign(sequences.size(), 1);
+  depths_.assign(sequences.size(), 0);
+  draft_rows_.assign(kMostDrafted, 0);
+  double drafting = 0;
   auto sum = static_cast<double>(decoding);
   double best = kLeastGain * sum / *plain;
   int64_t chosen = 0;
@@ -127,15 +193,23 @@ void SpeculationPolicy::ChooseByGain(std::span<SequenceSpeculation* const> seque
     const Row& row = rows_[count - 1];
     sum += row.probability;
     expected_[row.sequence] += row.probability;
-    const std::optional<double> time = costs_.Of(decoding + count);
-    if (!time) break;
-    if (*time > longest || sum / *time <= best) continue;
+    if (proposals_[row.sequence].strength == Draft::kByDraftModel) {
+      int64_t& rows = draft_rows_[depths_[row.sequence]++];
+      const std::optional<double> before = DraftingTime(rows), after = DraftingTime(++rows);
+      if (!after) break;
+      drafting += *after - before.value_or(0);
+    }
+    const std::optional<double> verifying = costs_.Of(decoding + count);
+    if (!verifying) break;
+    const double time = *verifying + drafting;
+    if (time > longest || sum / time <= best) continue;
     const double least = *std::min_element(expected_.begin(), expected_.end());
-    if (decoding > 1 && *time > kMaxSlowdown * least * *plain) continue;
-    best = sum / *time;
+    if (decoding > 1 && time > kMaxSlowdown * least * *plain) continue;
+    best = sum / time;
     chosen = count;
   }
   for (int64_t i = 0; i < chosen; ++i) ++counts_[rows_[i].sequence];
+  return best;
 }
 
 void SpeculationPolicy::RecordResult(SequenceSpeculation& sequence, int64_t drafted,

@@ -80,9 +80,11 @@ struct SequenceSpeculation {
   std::unique_ptr<Drafter> drafter;         // made for its first draft
   std::shared_ptr<NgramIndices> predicted;  // of the prediction, shared by the request's choices
   Draft draft;                              // in the present step; empty between steps
-  std::vector<Acceptance> rates;            // by Draft::strength
-  int64_t passed_over = 0;                  // drafts since the last one that was verified
-  int64_t drafted = 0, accepted = 0;        // tokens, of the whole output
+  // Tokens that the draft model may draft instead in the present step; 0: none.
+  int64_t most_by_draft_model = 0;
+  std::vector<Acceptance> rates;      // by Draft::strength
+  int64_t passed_over = 0;            // drafts since the last one that was verified
+  int64_t drafted = 0, accepted = 0;  // tokens, of the whole output
 };
 
 // Chooses how many tokens of each draft a step verifies. Has no clock of its own. Not thread-safe.
@@ -97,12 +99,20 @@ class SpeculationPolicy {
   // sequences are all those of a step, which only decodes. Maximizes the expected tokens per
   // second. With several sequences, each is expected to keep at least 1 / kMaxSlowdown of its rate.
   // `others`: as of PrefillThrottle::PromptRows; drafts are expected to take no longer.
-  std::span<const int64_t> Choose(std::span<SequenceSpeculation* const> sequences, int64_t most,
-                                  StepCosts::Duration others = {});
+  //
+  // Replaces drafts by tokens that the draft model has yet to draft, of strength kByDraftModel,
+  // where they are expected to be right more often and pay for the time of its steps, too.
+  std::span<int64_t> Choose(std::span<SequenceSpeculation* const> sequences, int64_t most,
+                            StepCosts::Duration others = {});
+  // The most rows of earlier tokens that the draft model computes in a step of `decoding`
+  // sequences, so that these and `others` keep their pace.
+  int64_t MostCaughtUp(int64_t decoding, StepCosts::Duration others) const;
   // Records the step's result for one of them.
   void RecordResult(SequenceSpeculation& sequence, int64_t drafted, int64_t accepted);
-  // Records a step that only decoded.
+  // Records a step that only decoded, without the time of the draft model's steps.
   void Record(int64_t rows, StepCosts::Duration took) { costs_.Record(rows, took); }
+  // Records a step of the draft model.
+  void RecordDrafting(int64_t rows, StepCosts::Duration took) { draft_costs_.Record(rows, took); }
 
  private:
   static constexpr double kMaxSlowdown = 1.1;
@@ -111,23 +121,45 @@ class SpeculationPolicy {
   // A sequence whose drafts did not pay verifies one token again after passing over this many.
   static constexpr int64_t kPassedOver = 64;
   static constexpr double kPriorWeight = 4;
+  static constexpr int64_t kMostCaughtUp = 128, kLeastCaughtUp = 8;
 
-  // Fills counts_ by the expected gain.
-  void ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most,
-                    StepCosts::Duration others);
+  struct Proposal {
+    int64_t tokens;
+    int strength;
+  };
+
+  // The sequence's draft, or what the draft model may draft instead if that is likelier right.
+  static Proposal Best(const SequenceSpeculation& sequence);
+  // Fills proposals_: Best of each sequence, or the drafters' own. True if some are by the draft
+  // model.
+  bool Propose(std::span<SequenceSpeculation* const> sequences, bool by_draft_model);
+  // Chooses a token of one sequence that was passed over for long.
+  void Probe(std::span<SequenceSpeculation* const> sequences, int64_t most);
+  // Fills counts_ by the expected gain of proposals_. Returns the expected tokens per second.
+  double ChooseByGain(std::span<SequenceSpeculation* const> sequences, int64_t most,
+                      StepCosts::Duration others);
+  // Seconds of a draft model's step: as of StepCosts, but 0 before the first.
+  std::optional<double> DraftingTime(int64_t rows) const;
 
   const Speculation speculation_;
   StepCosts costs_;
+  StepCosts draft_costs_;
   // By Draft::strength, of all sequences.
-  std::vector<Acceptance> rates_{
-      {0.3, kPriorWeight}, {0.5, kPriorWeight}, {0.7, kPriorWeight}, {0.9, kPriorWeight}};
+  std::vector<Acceptance> rates_{{0.3, kPriorWeight},
+                                 {0.5, kPriorWeight},
+                                 {0.7, kPriorWeight},
+                                 {0.9, kPriorWeight},
+                                 {0.7, kPriorWeight}};
   // Buffers of one call.
   struct Row {
     double probability;  // that the row's token is accepted
     size_t sequence;
   };
+  std::vector<Proposal> proposals_;  // of each sequence
   std::vector<Row> rows_;
-  std::vector<int64_t> counts_;
+  std::vector<int64_t> depths_;      // of each sequence: tokens that the draft model drafts
+  std::vector<int64_t> draft_rows_;  // of each of the draft model's steps
+  std::vector<int64_t> counts_, drafters_counts_;
   std::vector<double> expected_;  // tokens of each sequence
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -110,27 +111,68 @@ std::vector<Tool> ReadList(Fields& fields, std::string_view object, const ReadOn
   return tools;
 }
 
-// Reads "none", "auto", "required" or {"type": "function", ...} with the name: in an object
-// "function" if `nested`, as in chats.
+// The name in {"type": "function", ...}: in an object "function" if `nested`, as in chats. Absent
+// if it is none.
+std::optional<std::string> ChosenFunction(const Json& choice, bool nested) {
+  if (!choice.is_object() || choice.value("type", Json()) != "function") return std::nullopt;
+  const Json function = nested ? choice.value("function", Json()) : choice;
+  const Json name = function.is_object() ? function.value("name", Json()) : Json();
+  if (!name.is_string() || !IsToolName(name.get_ref<const std::string&>())) return std::nullopt;
+  return name.get<std::string>();
+}
+
+// Reads the members "mode" and "tools" of an object at `path`. `nested`: as of ChosenFunction.
+void ReadAllowedTools(const Json& object, const std::string& path, bool nested, Fields& fields,
+                      ToolOptions& options) {
+  constexpr const char* kModes = R"("auto", "required")";
+  constexpr const char* kFunctions = "an array of functions by their names";
+  Fields members(object, path + ".");
+  const Json* const mode = members.Need("mode", kModes);
+  if (mode != nullptr && *mode == "required") {
+    options.choice = ToolChoice::kRequired;
+  } else if (mode != nullptr && *mode != "auto") {
+    members.Refuse("mode", *mode, kModes);
+  }
+  const Json* const list = members.Need(kTools, kFunctions);
+  if (list != nullptr && (!list->is_array() || list->empty())) {
+    members.Refuse(kTools, *list, kFunctions);
+  } else if (list != nullptr) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      if (auto name = ChosenFunction((*list)[i], nested)) {
+        options.allowed.insert(*std::move(name));
+      } else {
+        members.Refuse(std::string(kTools) + "[" + std::to_string(i) + "]", (*list)[i],
+                       "a function by its name");
+      }
+    }
+  }
+  members.Ignore({"type"});
+  if (auto error = members.Finish()) fields.Fail(std::move(*error));
+}
+
+// Reads "none", "auto", "required", a function, or {"type": "allowed_tools", ...}, whose members
+// are in an object "allowed_tools" if `nested`, as in chats.
 void ReadChoice(Fields& fields, bool nested, ToolOptions& options) {
-  constexpr const char* kAllowed = R"("none", "auto", "required", or a function by its name)";
+  constexpr const char* kAllowedTools = "allowed_tools";
+  constexpr const char* kAllowed =
+      R"("none", "auto", "required", a function by its name, or allowed_tools)";
   const Json* const choice = fields.Any(kChoice);
   if (choice == nullptr || *choice == "auto") return;
   if (*choice == "none") {
     options.choice = ToolChoice::kNone;
   } else if (*choice == "required") {
     options.choice = ToolChoice::kRequired;
-  } else if (!choice->is_object()) {
-    fields.Refuse(kChoice, *choice, kAllowed);
-  } else {
-    const Json function = nested ? choice->value("function", Json()) : *choice;
-    const Json name = function.is_object() ? function.value("name", Json()) : Json();
-    if (choice->value("type", Json()) != "function" || !name.is_string() ||
-        !IsToolName(name.get_ref<const std::string&>())) {
-      return fields.Refuse(kChoice, *choice, kAllowed);
-    }
+  } else if (choice->is_object() && choice->value("type", Json()) == kAllowedTools) {
+    std::string path = kChoice;
+    if (nested) path += std::string(".") + kAllowedTools;
+    const Json object = nested ? choice->value(kAllowedTools, Json()) : *choice;
+    if (!object.is_object()) return fields.Refuse(path, object, "an object with a mode and tools");
+    ReadAllowedTools(object, path, nested, fields, options);
+  } else if (auto name = ChosenFunction(*choice, nested)) {
     options.choice = ToolChoice::kRequired;
-    options.function = name.get<std::string>();
+    options.function = *std::move(name);
+  } else {
+    fields.Refuse(kChoice, *choice, kAllowed);
   }
 }
 
@@ -192,7 +234,7 @@ CallForm CallFormOf(const ToolOptions& options, const ReplyTools& reply) {
   form.may_answer = options.choice == ToolChoice::kAuto;
   form.parallel = reply.parallel && options.function.empty();
   for (const Tool& tool : options.tools) {
-    if (!options.function.empty() && tool.name != options.function) continue;
+    if (!options.MayCall(tool.name)) continue;
     CallForm::Function function;
     function.name = tool.name;
     if (!form.may_answer || tool.strict) function.schema = SchemaOf(tool);
@@ -250,13 +292,13 @@ void UseTools(const ToolOptions& tools, const ToolSupport& support,
   reply.format = support.format;
   reply.parallel = tools.parallel && !support.one_call;
   reply.eager =
-      tools.choice == ToolChoice::kRequired || completion.params.form ||
+      tools.choice == ToolChoice::kRequired || !tools.allowed.empty() || completion.params.form ||
       std::any_of(shown.begin(), shown.end(), [](const Tool& tool) { return tool.strict; });
   if (reply.eager) {
     completion.params.calls = std::make_shared<const CallForm>(CallFormOf(tools, reply));
   }
   for (const Tool& tool : shown) {
-    reply.names.insert(tool.name);
+    if (tools.allowed.empty() || tools.allowed.contains(tool.name)) reply.names.insert(tool.name);
     reply.texts[tool.name] = TextsOf(tool.parameters);
   }
   completion.params.shown_tokens = support.marker_tokens;

@@ -6,8 +6,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "engine/base/error.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/decoder.h"
@@ -15,10 +21,13 @@
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/loading/loaded_model.h"
+#include "engine/text/byte_tokenizer.h"
 #include "engine/tools/corpus.h"
 #include "engine/tools/evaluate.h"
 #include "tests/support/held_out.h"
 #include "tests/support/recording_sink.h"
+#include "tests/support/refusal.h"
+#include "tests/support/regex_grammar.h"
 #include "tests/support/shared_data.h"
 #include "tests/support/temp_dir.h"
 
@@ -91,6 +100,117 @@ TEST_P(ShippedModelTest, WritesTheGoldenText) {
       std::get<0>(logits.narrow(0, std::ssize(prompt) - 1, kNewTokens).topk(2));  // [new, 2]
   const double smallest_gap = (best.select(1, 0) - best.select(1, 1)).min().item<double>();
   EXPECT_GT(smallest_gap, 1e-3);
+}
+
+// Outputs, their log-probabilities, and the drafts, of requests served by a shipped model.
+struct Served {
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<float>> logprobs;
+  int64_t accepted = 0, rejected = 0, preemptions = 0;
+};
+
+LoadOptions Options(const std::string& kind, int64_t cache_bytes, serving::Speculation speculation,
+                    const LoadedModel* draft_model = nullptr) {
+  LoadOptions options{.name = kind,
+                      .checkpoint = checkpoint::OpenCheckpoint(
+                          std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + kind)),
+                      .backend = {.kv_cache_bytes = cache_bytes}};
+  options.engine.speculation = speculation;
+  options.draft_model = draft_model;
+  return options;
+}
+
+Served ServeAll(const LoadedModel& model) {
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 8; ++i) {
+    serving::Request request;
+    request.id = std::to_string(i);
+    request.prompt = model.tokenizer->Encode(i % 3 == 0 ? "First Citizen:\n" : "ROMEO:\nO, ");
+    request.max_new_tokens = 40 + 10 * i;
+    request.sampling.temperature = i % 2 == 0 ? 0 : 0.7f;
+    if (i % 4 == 3) request.sampling.repetition_penalty = 1.2f;
+    if (i == 5) request.grammar = RegexGrammar("(?:[a-z]{2,9} ){3,30}");
+    request.seed = i;
+    request.logprobs = 2;
+    model.engine->Submit(std::move(request), sinks.emplace_back(std::make_shared<RecordingSink>()));
+  }
+  while (model.engine->Step()) {
+  }
+  Served served;
+  for (const auto& sink : sinks) {
+    EXPECT_NE(sink->completion.value().reason, serving::FinishReason::kFailed);
+    served.tokens.push_back(sink->tokens);
+    served.logprobs.emplace_back();
+    for (const serving::TokenLogprobs& one : sink->logprobs) {
+      served.logprobs.back().push_back(one.chosen.logprob);
+    }
+  }
+  served.accepted = model.engine->metrics().accepted_tokens.value();
+  served.rejected = model.engine->metrics().drafted_tokens.value() - served.accepted;
+  const serving::KvCacheStats stats = model.engine->Stats();
+  served.preemptions = stats.preemptions;
+  EXPECT_EQ(stats.allocated_bytes, 0);
+  EXPECT_EQ(stats.pool_bytes, model.info.cache_bytes);
+  return served;
+}
+
+TEST(DraftModelTest, AShippedModelDraftsForAnotherWithoutChangingABit) {
+  constexpr int64_t kCache = int64_t{16} << 20;
+  const auto context = std::make_shared<kernels::KernelContext>(2);
+  const Served plain =
+      ServeAll(LoadModel(Options("mha", kCache, serving::Speculation::kOff), context));
+  const LoadedModel small = LoadModel(Options("mla", kCache, serving::Speculation::kOff), context);
+  for (const int64_t cache : {kCache, int64_t{4608} * 240}) {
+    const LoadedModel big =
+        LoadModel(Options("mha", cache, serving::Speculation::kAlways, &small), context);
+    EXPECT_EQ(big.draft_model, "mla");
+    EXPECT_EQ(big.info.geometry.BytesPerPosition(), 4096 + 512);
+    EXPECT_EQ(big.info.cache_bytes, cache / (16 * 4608) * (16 * 4608));
+    const Served drafts = ServeAll(big);
+    EXPECT_EQ(drafts.tokens, plain.tokens);
+    EXPECT_EQ(drafts.logprobs, plain.logprobs);
+    EXPECT_GT(drafts.accepted, 50);
+    EXPECT_GT(drafts.rejected, 50);
+    EXPECT_EQ(drafts.preemptions > 0, cache < kCache);
+  }
+  EXPECT_EQ(ServeAll(small).accepted, 0);  // serves its own requests, too
+}
+
+// The byte tokenizer with one changed token.
+class OtherTokenizer final : public Tokenizer {
+ public:
+  explicit OtherTokenizer(int32_t vocab_size) : vocab_size_(vocab_size) {}
+
+  using Tokenizer::Encode;
+  std::vector<int32_t> Encode(std::span<const TextPart> parts) const override {
+    return bytes_.Encode(parts);
+  }
+  std::string Decode(int32_t token) const override {
+    return token == 'a' ? "aa" : bytes_.Decode(token);
+  }
+  std::string_view kind() const override { return "other"; }
+  int32_t vocab_size() const override { return vocab_size_; }
+  std::optional<int32_t> begin_token() const override { return bytes_.begin_token(); }
+  std::span<const int32_t> end_tokens() const override { return bytes_.end_tokens(); }
+
+ private:
+  const ByteTokenizer bytes_;
+  const int32_t vocab_size_;
+};
+
+TEST(DraftModelTest, ADraftModelNeedsTheSameTokenizer) {
+  const auto context = std::make_shared<kernels::KernelContext>(1);
+  const auto refusal = [&](int32_t vocab_size) {
+    LoadedModel small;
+    small.name = "small";
+    small.tokenizer = std::make_shared<const OtherTokenizer>(vocab_size);
+    return RefusalOf<LoadError>([&] {
+      LoadModel(Options("mha", 1 << 20, serving::Speculation::kWherePays, &small), context);
+    });
+  };
+  EXPECT_EQ(refusal(300),
+            "draft-model small: its tokenizer has 300 tokens; allowed: 258, as that of mha");
+  EXPECT_EQ(refusal(258), "draft-model small: its token 97 is \"aa\"; allowed: \"a\", as of mha");
 }
 
 // To the card's four decimals, and the difference that threads can make in float32.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/backend/model_backend.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::server::options_test {
@@ -127,6 +128,7 @@ TEST(ModelOptionsTest, NameDirectoryAndSize) {
   EXPECT_EQ(own.max_positions, std::nullopt);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",max-model-len=4096").max_positions, 4096);
   EXPECT_EQ(ParseModelOptions("a=" + path + ",context=2").max_positions, 2);
+  EXPECT_EQ(ParseModelOptions("a=" + path + ",draft-model=b").draft_model, "b");
 
   // The name ends at the first '='; the directory can contain others.
   std::filesystem::create_directory(directory.path() / "x=y");
@@ -211,7 +213,7 @@ TEST(ModelOptionsTest, RefusesAWrongSettingByItsNameAndValue) {
   const TempDir directory;
   const std::string no_setting =
       " of model a is not a setting; allowed: kv-cache-bytes=SIZE, attention=KIND, rank=R, "
-      "rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N";
+      "rope-head-dim=N, groups=G, chat-template=FILE|NAME, max-model-len=N, draft-model=NAME";
   const std::string no_count = " is not a count; allowed: integers from 1 to 9223372036854775807";
   struct Case {
     std::string settings;
@@ -278,6 +280,41 @@ ServerOptions WithPools(int64_t total, const std::vector<std::optional<int64_t>>
     options.models.push_back({.name = "a", .checkpoint = "", .kv_cache_bytes = bytes});
   }
   return options;
+}
+
+// Models a, b, ..., with their own draft models.
+std::vector<ModelOptions> WithDrafts(const std::vector<std::optional<std::string>>& drafts) {
+  std::vector<ModelOptions> models;
+  for (const auto& draft : drafts) {
+    models.push_back({.name = std::string(1, static_cast<char>('a' + models.size())),
+                      .checkpoint = {},
+                      .kv_cache_bytes = {},
+                      .draft_model = draft});
+  }
+  return models;
+}
+
+TEST(ResolveDraftModelsTest, TheCommonOneDraftsForModelsThatNameNoneAndDraftNothing) {
+  std::vector<ModelOptions> models = WithDrafts({{}, "d", {}, {}});
+  ResolveDraftModels("c", models);
+  EXPECT_EQ(models[0].draft_model, "c");
+  EXPECT_EQ(models[1].draft_model, "d");
+  EXPECT_EQ(models[2].draft_model, std::nullopt);
+  EXPECT_EQ(models[3].draft_model, std::nullopt);
+}
+
+TEST(ResolveDraftModelsTest, RefusesModelsThatCannotDraft) {
+  const auto error = [](std::vector<ModelOptions> models,
+                        const std::optional<std::string>& common = {}) {
+    return RefusalOf<std::invalid_argument>([&] { ResolveDraftModels(common, models); });
+  };
+  EXPECT_EQ(error(WithDrafts({{}, {}}), "x"), "--draft-model: \"x\" is not served; allowed: a, b");
+  EXPECT_EQ(error(WithDrafts({"x", {}})),
+            "draft-model of model a: \"x\" is not served; allowed: b");
+  EXPECT_EQ(error(WithDrafts({"b", "c", {}})),
+            "draft-model of model a: \"b\" has a draft model of its own; allowed: c");
+  EXPECT_EQ(error(WithDrafts({"a"})),
+            "draft-model of model a: \"a\" has a draft model of its own; allowed: no model");
 }
 
 TEST(SplitKvCacheBytesTest, SharesWhatIsLeft) {
@@ -365,6 +402,18 @@ void CheckEach(const std::vector<FlagCase>& cases, const ServerOptions& options)
 // EXPECT_EQ of a field of the options.
 #define FIELD_IS(field, expected) \
   [](const ServerOptions& options) { EXPECT_EQ(options.field, expected); }
+
+TEST_F(ServerOptionsTest, DraftModels) {
+  const std::string a = "a=" + path_, b = "b=" + path_;
+  const Parsed parsed = Parse({"--model", a, "--model", b, "--draft-model", "b"});
+  ASSERT_EQ(parsed.exit_status, std::nullopt) << parsed.err;
+  EXPECT_EQ(parsed.options.models[0].draft_model, "b");
+  EXPECT_EQ(parsed.options.models[1].draft_model, std::nullopt);
+  EXPECT_THAT(Parse({"--model", a, "--draft-model", "b"}).err,
+              HasSubstr("--draft-model: \"b\" is not served; allowed: a"));
+  EXPECT_THAT(Parse({"--model", a, "--model", b + ",draft-model=a", "--speculation", "off"}).err,
+              HasSubstr("--speculation: is off; allowed with draft models: ngram"));
+}
 
 TEST_F(ServerOptionsTest, Defaults) {
   const Parsed parsed = Parse({"--model", "a=" + path_});

@@ -76,13 +76,29 @@ struct Result {
   int64_t steps = 0;
   int64_t preemptions = 0;
   int64_t drafted = 0, accepted = 0, saved = 0;
+  int64_t draft_steps = 0;      // by the draft model
+  int64_t draft_rows = 0;       // computed by it
+  int64_t most_draft_rows = 0;  // in a step
 };
 
+// `draft_shape`: of the draft model, if there is one.
 Result RunAll(const std::vector<Request>& requests, const FakeModel::Shape& shape,
-              const EngineOptions& options) {
+              const EngineOptions& options,
+              const std::optional<FakeModel::Shape>& draft_shape = {}) {
+  Result run;
   auto owned = std::make_unique<FakeModel>(shape);
   const FakeModel& model = *owned;
-  Engine engine(std::move(owned), TestTokenizer(), options);
+  std::unique_ptr<FakeModel> draft_model;
+  if (draft_shape) {
+    draft_model = std::make_unique<FakeModel>(*draft_shape);
+    draft_model->before_step = [&run](const StepInput& step) {
+      ++run.draft_steps;
+      run.draft_rows += std::ssize(step.ids);
+      run.most_draft_rows = std::max(run.most_draft_rows, std::ssize(step.ids));
+    };
+  }
+  Engine engine(std::move(owned), TestTokenizer(), options, EngineClock::now,
+                std::make_shared<kernels::KernelContext>(1), std::move(draft_model));
   std::map<std::string, std::shared_ptr<Outputs>> sinks;
   for (const Request& request : requests) {
     engine.Submit(request, sinks[request.id] = std::make_shared<Outputs>());
@@ -95,11 +111,11 @@ Result RunAll(const std::vector<Request>& requests, const FakeModel::Shape& shap
     }
   } while (engine.Step());
   EXPECT_EQ(engine.Stats().allocated_bytes, 0);
-  Result run{.steps = model.steps,
-             .preemptions = engine.Stats().preemptions,
-             .drafted = engine.metrics().drafted_tokens.value(),
-             .accepted = engine.metrics().accepted_tokens.value(),
-             .saved = engine.metrics().saved_steps.value()};
+  run.steps = model.steps;
+  run.preemptions = engine.Stats().preemptions;
+  run.drafted = engine.metrics().drafted_tokens.value();
+  run.accepted = engine.metrics().accepted_tokens.value();
+  run.saved = engine.metrics().saved_steps.value();
   int64_t drafted = 0, accepted = 0;
   for (const auto& [id, sink] : sinks) {
     run.outputs[id] = sink->choices;
@@ -303,6 +319,151 @@ TEST(Speculation, IgnoresTokensThatTheModelLacks) {
   EXPECT_EQ(run.drafted, 0);
 }
 
+// --- Draft model ----------------------------------------------------------------------------
+
+EngineOptions Always() {
+  EngineOptions options;
+  options.speculation = Speculation::kAlways;
+  return options;
+}
+
+TEST(DraftModel, ChangesNoOutput) {
+  int64_t preemptions = 0, accepted = 0, rejected = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeModel::Shape shape{.max_positions = 64, .blocks = seed % 2 == 0 ? 200 : 40};
+    FakeModel::Shape draft_shape = shape;
+    if (seed % 3 == 1) shape.expand_from = 7;  // its drafts after long prompts are wrong
+    if (seed % 3 == 2) draft_shape.max_positions = 30;
+    if (seed % 5 == 3) draft_shape.vocab_size = 90;
+    EngineOptions options;
+    options.max_batch_tokens = seed % 4 == 0 ? 16 : 64;
+    const std::vector<Request> requests = RandomRequests(seed);
+    const Result plain = RunAll(requests, shape, options);
+    options.speculation = seed % 7 == 0 ? Speculation::kWherePays : Speculation::kAlways;
+    const Result drafts = RunAll(requests, shape, options, draft_shape);
+    EXPECT_EQ(drafts.outputs, plain.outputs);
+    preemptions += drafts.preemptions;
+    accepted += drafts.accepted;
+    rejected += drafts.drafted - drafts.accepted;
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(rejected, 500);
+}
+
+// An equal model: a stale, missing or foreign row of its cache would draft another token.
+TEST(DraftModel, AnEqualModelIsAlwaysRight) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(Greedy(std::to_string(i % 5), 30 + i));  // equal prompts share blocks
+    requests.back().id = std::to_string(i);
+    requests.back().choices = 1 + i % 2;
+    requests.back().most_drafted = 1 + i % 4;
+  }
+  for (const int64_t blocks : {400, 30}) {  // with and without preemption
+    const FakeModel::Shape shape{.max_positions = 80, .blocks = blocks};
+    const Result plain = RunAll(requests, shape, {});
+    const Result drafts = RunAll(requests, shape, Always(), shape);
+    EXPECT_EQ(drafts.outputs, plain.outputs);
+    EXPECT_EQ(drafts.preemptions > 0, blocks == 30);
+    EXPECT_GT(drafts.drafted, 100);
+    EXPECT_EQ(drafts.accepted, drafts.drafted);
+    EXPECT_LT(drafts.steps, plain.steps);
+  }
+}
+
+// Each token of a sequence costs the draft model a row, and rejected ones cost another.
+TEST(DraftModel, ComputesNoRowTwice) {
+  const FakeModel::Shape shape{.max_positions = 200};
+  const Request request = Greedy("a", 100);
+  const Result drafts = RunAll({request}, shape, Always(), shape);
+  EXPECT_EQ(drafts.accepted, drafts.drafted);
+  EXPECT_LE(drafts.draft_rows, std::ssize(request.prompt) + 100);
+}
+
+TEST(DraftModel, UsesTheRowsOfAnEqualPrefix) {
+  const FakeModel::Shape shape{.max_positions = 200};
+  Request first = Greedy("a", 20);
+  first.prompt.resize(100, 'x');
+  Request second = first;
+  second.id = "b";
+  EngineOptions options = Always();
+  const int64_t alone = RunAll({first}, shape, options, shape).draft_rows;
+  options.max_running = 1;  // one after the other
+  EXPECT_LT(RunAll({first, second}, shape, options, shape).draft_rows - alone, 30);
+  options.prefix_cache = false;
+  EXPECT_EQ(RunAll({first, second}, shape, options, shape).draft_rows - alone, alone);
+}
+
+TEST(DraftModel, CatchesUpWithALongPromptInBoundedSteps) {
+  const FakeModel::Shape shape{.max_positions = 2000, .blocks = 1000};
+  Request request = Greedy("a", 400);
+  request.prompt.resize(1500, 'x');
+  EngineOptions options = Always();
+  options.max_batch_tokens = 2000;
+  const Result plain = RunAll({request}, shape, {});
+  const Result drafts = RunAll({request}, shape, options, shape);
+  EXPECT_EQ(drafts.outputs, plain.outputs);
+  EXPECT_LE(drafts.most_draft_rows, 129);
+  EXPECT_GT(drafts.accepted, 150);
+  EXPECT_EQ(drafts.accepted, drafts.drafted);
+}
+
+TEST(DraftModel, LeavesALongPromptForFewTokens) {
+  const FakeModel::Shape shape{.max_positions = 2000, .blocks = 1000};
+  Request request = Greedy("a", 30);
+  request.prompt.resize(1500, 'x');
+  EngineOptions options = Always();
+  options.max_batch_tokens = 2000;
+  EXPECT_EQ(RunAll({request}, shape, options, shape).draft_steps, 0);
+}
+
+TEST(DraftModel, IsOffByRequest) {
+  const FakeModel::Shape shape{.max_positions = 200};
+  Request request = Greedy("a", 30);
+  request.most_drafted = 0;
+  const Result run = RunAll({request}, shape, Always(), shape);
+  EXPECT_EQ(run.draft_steps, 0);
+  EXPECT_EQ(run.drafted, 0);
+}
+
+TEST(DraftModel, ItsFailureFailsTheStep) {
+  auto draft_model = std::make_unique<FakeModel>(FakeModel::Shape());
+  draft_model->before_step = [](const StepInput&) { throw std::bad_alloc(); };
+  Engine engine(std::make_unique<FakeModel>(FakeModel::Shape()), TestTokenizer(), Always(),
+                EngineClock::now, std::make_shared<kernels::KernelContext>(1),
+                std::move(draft_model));
+  const auto sink = std::make_shared<Outputs>();
+  engine.Submit(Greedy("a", 30), sink);
+  while (engine.Step()) {
+  }
+  EXPECT_EQ(sink->choices[0].reason, FinishReason::kFailed);
+  EXPECT_EQ(engine.Stats().allocated_bytes, 0);
+}
+
+// A row of FakeModel takes 32 bytes of a position, and 128 with MHA.
+TEST(DraftModel, ItsRowsCountAsPartsOfTheModels) {
+  const FakeModel::Shape shape{.max_positions = 200};
+  Engine engine(std::make_unique<FakeModel>(shape), TestTokenizer(), Always(), EngineClock::now,
+                std::make_shared<kernels::KernelContext>(1), std::make_unique<FakeModel>(shape));
+  EXPECT_EQ(engine.Stats().pool_bytes, 200 * 5 * (32 + 32));
+  EXPECT_EQ(engine.Stats().free_bytes, engine.Stats().pool_bytes);
+  const auto sink = std::make_shared<Outputs>();
+  engine.Submit(Greedy("a", 40), sink);
+  for (int i = 0; i < 3; ++i) engine.Step();
+  const KvCacheStats stats = engine.Stats();
+  EXPECT_EQ(stats.bytes_per_position, 64);
+  EXPECT_EQ(stats.block_bytes, 5 * 64);
+  EXPECT_GT(stats.positions, 10);
+  EXPECT_EQ(stats.used_bytes, stats.positions * 64);
+  EXPECT_EQ(stats.mha_used_bytes, stats.positions * 256);
+  EXPECT_EQ(stats.pool_bytes, stats.allocated_bytes + stats.evictable_bytes + stats.free_bytes);
+  EXPECT_EQ(engine.Sequences().at(0).kv_cache.used_bytes, stats.used_bytes);
+  engine.Cancel("a");
+  EXPECT_EQ(engine.Stats().allocated_bytes, 0);
+}
+
 // --- NgramDrafter ---------------------------------------------------------------------------
 
 std::vector<int32_t> Bytes(std::string_view text) { return {text.begin(), text.end()}; }
@@ -408,7 +569,10 @@ TEST(NgramIndex, AddsNoMoreThanItMayAlsoWhenItGrows) {
 class PolicyTest : public testing::Test {
  protected:
   // Runs steps; returns the tokens per second of each sequence, without the first steps.
-  std::vector<double> Rates(const std::vector<double>& right, double row_cost, int steps = 3000) {
+  // `draft_step`: time of a draft model's step, compared to a step of one row; absent: drafters
+  // draft.
+  std::vector<double> Rates(const std::vector<double>& right, double row_cost, int steps = 3000,
+                            std::optional<double> draft_step = {}) {
     SpeculationPolicy policy(Speculation::kWherePays);
     std::vector<SequenceSpeculation> sequences(right.size());
     std::vector<SequenceSpeculation*> all;
@@ -421,8 +585,10 @@ class PolicyTest : public testing::Test {
     double time = 0;
     for (int step = 0; step < steps; ++step) {
       for (size_t i = 0; i < right.size(); ++i) {
-        sequences[i].draft.tokens.assign(right[i] > 0 ? 32 : 0, 7);
+        const int64_t tokens_drafted = right[i] > 0 ? 32 : 0;
+        sequences[i].draft.tokens.assign(draft_step ? 0 : tokens_drafted, 7);
         sequences[i].draft.strength = 1;
+        sequences[i].most_by_draft_model = draft_step ? tokens_drafted : 0;
       }
       const std::span<const int64_t> counts = policy.Choose(all, 100);
       int64_t rows = std::ssize(right);
@@ -440,6 +606,13 @@ class PolicyTest : public testing::Test {
       const double took = 0.01 * (1 + row_cost * static_cast<double>(rows - 1));
       policy.Record(rows, StepCosts::Duration(took));
       time += took;
+      if (!draft_step) continue;
+      for (int64_t depth = 0; depth < *std::max_element(counts.begin(), counts.end()); ++depth) {
+        const auto drafts = std::count_if(counts.begin(), counts.end(),
+                                          [=](int64_t count) { return count > depth; });
+        policy.RecordDrafting(drafts, StepCosts::Duration(0.01 * *draft_step));
+        time += 0.01 * *draft_step;
+      }
     }
     for (double& count : tokens) count /= time;
     return tokens;
@@ -484,6 +657,57 @@ TEST_F(PolicyTest, OtherModelsKeepTheirPace) {
   EXPECT_GT(policy.Choose(all, 100)[0], 8);
   EXPECT_THAT(policy.Choose(all, 100, StepCosts::Duration(0.0055)), ElementsAre(5));
   EXPECT_THAT(policy.Choose(all, 100, StepCosts::Duration(0.0001)), ElementsAre(3));  // unfelt
+}
+
+TEST_F(PolicyTest, TheTimeOfADraftModelCounts) {
+  EXPECT_GT(Rates({0.8}, 0.02, 3000, 0.05)[0], 2.5 * 100);
+  EXPECT_GT(Rates({0.8}, 0.02, 3000, 0.4)[0], 1.2 * 100);
+  EXPECT_GT(Rates({0.8}, 0.02, 3000, 0.9)[0], 0.95 * 100);
+  EXPECT_GT(Rates({0.3}, 0.02, 3000, 0.4)[0], 0.95 * 100);
+}
+
+TEST_F(PolicyTest, OthersKeepTheirPaceBesideADraftModel) {
+  const std::vector<double> tokens = Rates({1.0, 0.0}, 0.005, 3000, 0.03);
+  EXPECT_GT(tokens[1], 0.9 * 100 / 1.005);
+  EXPECT_GT(tokens[0], 1.7 * 100);
+  EXPECT_GT(Rates({1.0, 0.0}, 0.005, 3000, 0.3)[1], 0.9 * 100 / 1.005);
+}
+
+TEST_F(PolicyTest, FreeDraftsAreUsedWhereTheDraftModelDoesNotPay) {
+  SpeculationPolicy policy(Speculation::kWherePays);
+  SequenceSpeculation sequence;
+  policy.Begin(sequence);
+  for (int i = 0; i < 3; ++i) {
+    policy.Record(1, StepCosts::Duration(0.010));
+    policy.Record(16, StepCosts::Duration(0.011));
+  }
+  const auto choose = [&] {
+    sequence.draft.tokens.assign(4, 7);
+    sequence.draft.strength = 1;
+    sequence.most_by_draft_model = 10;
+    const std::vector<SequenceSpeculation*> all = {&sequence};
+    return policy.Choose(all, 100)[0];
+  };
+  policy.RecordDrafting(1, StepCosts::Duration(0.009));
+  EXPECT_EQ(choose(), 4);
+  EXPECT_EQ(sequence.draft.strength, 1);
+  for (int i = 0; i < 300; ++i) policy.RecordDrafting(1, StepCosts::Duration(0.0001));
+  EXPECT_GT(choose(), 4);
+  EXPECT_EQ(sequence.draft.strength, Draft::kByDraftModel);
+}
+
+TEST_F(PolicyTest, CatchingUpIsBounded) {
+  SpeculationPolicy policy(Speculation::kWherePays);
+  EXPECT_EQ(policy.MostCaughtUp(1, {}), 8);  // of an unknown time
+  for (int i = 0; i < 3; ++i) {
+    policy.Record(1, StepCosts::Duration(0.010));
+    policy.Record(4, StepCosts::Duration(0.010));
+    policy.RecordDrafting(1, StepCosts::Duration(0.001));
+    policy.RecordDrafting(128, StepCosts::Duration(0.009));
+  }
+  EXPECT_EQ(policy.MostCaughtUp(1, {}), 128);
+  EXPECT_EQ(policy.MostCaughtUp(4, {}), 8);  // these keep their pace
+  EXPECT_EQ(policy.MostCaughtUp(1, StepCosts::Duration(0.004)), 32);
 }
 
 TEST_F(PolicyTest, AlwaysVerifiesEveryDraft) {

@@ -323,7 +323,16 @@ class World {
           },
           wrong);
     };
-    slot.engine.emplace(std::move(model), tokenizer_, options, [this] { return now_; });
+    std::unique_ptr<FakeModel> draft_model;
+    if (shape.draft_model) {
+      FakeModel::Shape draft_shape = shape.model;
+      draft_shape.expand_from.reset();
+      draft_shape.likely_tokens = 0;
+      draft_model = std::make_unique<FakeModel>(draft_shape);
+    }
+    slot.engine.emplace(
+        std::move(model), tokenizer_, options, [this] { return now_; },
+        std::make_shared<kernels::KernelContext>(1), std::move(draft_model));
     slot.checks.emplace(*slot.engine, slot.model->fake());
   }
 
@@ -782,7 +791,7 @@ void Asked::OnFinish(serving::Completion completion) {
   }
   const KvCacheUsage& cache = usage.kv_cache;
   const int64_t row_bytes = cache.bytes_per_position;
-  const CacheGeometry geometry = FakeModel::GeometryOf(slot.shape.model);
+  const CacheGeometry& geometry = slot.engine->info().geometry;
   const int64_t block_bytes = geometry.BlockBytes();
   // Every windowed group has given the same number of blocks back.
   const int64_t given_back = cache.positions * row_bytes - cache.used_bytes;

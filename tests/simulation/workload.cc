@@ -75,6 +75,7 @@ class Maker {
                                                                serving::Speculation::kWherePays,
                                                                serving::Speculation::kAlways});
     shape.wrong_drafts = static_cast<int>(random_.Among<int64_t>({0, 1, 3, 10}));
+    shape.draft_model = shape.wrong_drafts == 10 && model.windowed_layers == 0;
     return shape;
   }
 
@@ -295,7 +296,8 @@ std::string Describe(const EngineShape& shape) {
   if (options.speculation != serving::Speculation::kOff) {
     out << ", drafts "
         << (options.speculation == serving::Speculation::kAlways ? "always" : "where it pays")
-        << " with " << shape.wrong_drafts << " of ten tokens wrong";
+        << " with " << shape.wrong_drafts << " of ten tokens wrong"
+        << (shape.draft_model ? ", and a draft model" : "");
   }
   return out.str();
 }

@@ -36,6 +36,7 @@ struct EngineShape {
   FakeModel::Shape model;
   serving::EngineOptions options;  // the simulation makes the drafters
   int wrong_drafts = 0;            // of ten drafted tokens
+  bool draft_model = false;        // of the model's shape, without expanded prompts
 };
 
 struct Event {

@@ -33,21 +33,33 @@ std::vector<int64_t> SlotRotations(const ModelConfig& config, const CacheGeometr
 
 CpuModel::CpuModel(const ModelConfig& config, CpuWeights weights, const BackendOptions& options,
                    std::shared_ptr<kernels::KernelContext> context)
+    : CpuModel(config, std::make_shared<const CpuWeights>(std::move(weights)), options,
+               std::move(context)) {}
+
+CpuModel::CpuModel(const ModelConfig& config, std::shared_ptr<const CpuWeights> weights,
+                   const BackendOptions& options, std::shared_ptr<kernels::KernelContext> context)
     : config_(config),
       weights_(std::move(weights)),
+      options_(options),
       context_(std::move(context)),
-      info_(MakeInfo(config, options, weights_.expand_from)),
+      info_(MakeInfo(config, options, weights_->expand_from)),
       groups_(info_.geometry.Groups().count()),
       cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
              options.cache_format, SlotRotations(config, info_.geometry, options.cache_format)) {
   info_.cache_bytes = cache_.bytes();
   info_.verifies_drafts = true;
-  for (const CpuWeights::Layer& layer : weights_.layers) {
+  for (const CpuWeights::Layer& layer : weights_->layers) {
     expanded_widths_.push_back(layer.attention->expanded_width());
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     places_.push_back({info_.geometry.GroupOf(i), info_.geometry.SlotOf(i)});
   }
+}
+
+std::unique_ptr<ModelBackend> CpuModel::WithOwnCache(int64_t blocks) const {
+  BackendOptions options = options_;
+  options.kv_cache_bytes = blocks * info_.geometry.BlockBytes();
+  return std::unique_ptr<CpuModel>(new CpuModel(config_, weights_, options, context_));
 }
 
 std::unique_ptr<PromptScratch> CpuModel::MakePromptScratch(int64_t prompt) {
@@ -69,7 +81,7 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
   float* const branch = context.workspace.Floats(std::max(tokens, rows) * width);
   Embed(step, x);
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
-    const CpuWeights::Layer& layer = weights_.layers[i];
+    const CpuWeights::Layer& layer = weights_->layers[i];
     for (size_t run = 0; run < prompts_.size(); ++run) {
       step_.kept[run] = prompts_[run] != nullptr ? &prompts_[run]->layer(i) : nullptr;
       step_.runs[run].blocks = tables_[run] + places_[i].group;
@@ -84,8 +96,8 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
   float* const wanted = branch;  // [rows, D]
   kernels::CopyRows(TensorFormat::kFloat32, x, step.logit_rows.data(), rows, width, wanted,
                     context);
-  Normalize(weights_.final_norm, wanted, rows, normal);
-  weights_.output.Apply(normal, rows, logits_.data(), context);
+  Normalize(weights_->final_norm, wanted, rows, normal);
+  weights_->output.Apply(normal, rows, logits_.data(), context);
   if (config_.final_logit_softcapping > 0) {
     kernels::Softcap(logits_.data(), rows * vocab,
                      static_cast<float>(config_.final_logit_softcapping), context);
@@ -97,7 +109,7 @@ std::optional<ExpertLoad> CpuModel::expert_load() const {
   if (config_.experts.n_routed_experts == 0) return std::nullopt;
   ExpertLoad load;
   const auto experts = static_cast<double>(config_.experts.n_routed_experts);
-  for (const CpuWeights::Layer& layer : weights_.layers) {
+  for (const CpuWeights::Layer& layer : weights_->layers) {
     int64_t sum = 0, least = std::numeric_limits<int64_t>::max(), most = 0;
     for (const std::atomic<int64_t>& counter : layer.mlp->expert_rows()) {
       const int64_t rows = counter.load(std::memory_order_relaxed);
@@ -147,14 +159,14 @@ void CpuModel::CutIntoRuns(const StepInput& step) {
 void CpuModel::Embed(const StepInput& step, float* y) {
   const int64_t tokens = step_.tokens(), width = config_.hidden_size;
   const kernels::PackedLinear& embedding =
-      weights_.embedding ? *weights_.embedding : weights_.output;
+      weights_->embedding ? *weights_->embedding : weights_->output;
   embedding.CopyWeights(step.ids.data(), tokens, y, *context_);
   if (config_.embedding_multiplier != 1) {
     const auto multiplier = static_cast<float>(config_.embedding_multiplier);
     std::for_each(y, y + tokens * width, [=](float& element) { element *= multiplier; });
   }
-  if (weights_.positions.empty()) return;
-  kernels::AddRows(TensorFormat::kFloat32, weights_.positions.data(), step_.positions.data(),
+  if (weights_->positions.empty()) return;
+  kernels::AddRows(TensorFormat::kFloat32, weights_->positions.data(), step_.positions.data(),
                    tokens, width, y, *context_);
 }
 

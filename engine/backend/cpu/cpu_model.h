@@ -61,6 +61,7 @@ class CpuModel final : public ModelBackend {
 
   std::span<const float> Step(const StepInput& step) override;
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override;
+  std::unique_ptr<ModelBackend> WithOwnCache(int64_t blocks) const override;
   const BackendInfo& info() const override { return info_; }
   std::optional<ExpertLoad> expert_load() const override;
 
@@ -71,6 +72,9 @@ class CpuModel final : public ModelBackend {
   }
 
  private:
+  CpuModel(const ModelConfig& config, std::shared_ptr<const CpuWeights> weights,
+           const BackendOptions& options, std::shared_ptr<kernels::KernelContext> context);
+
   // Fills step_.
   void CutIntoRuns(const StepInput& step);
   // x: [rows, D] -> y: [rows, D]
@@ -81,7 +85,8 @@ class CpuModel final : public ModelBackend {
                  float* x);
 
   const ModelConfig config_;
-  const CpuWeights weights_;
+  const std::shared_ptr<const CpuWeights> weights_;
+  const BackendOptions options_;
   const std::shared_ptr<kernels::KernelContext> context_;
   BackendInfo info_;
   // A layer's place in the cache, as CacheGeometry has it.

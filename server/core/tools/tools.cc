@@ -57,6 +57,11 @@ std::optional<Error> CheckTools(const ToolOptions& options, const std::string& l
     return InvalidArgument("tool_choice", "is " + Quoted(options.function) + ", which is not in " +
                                               list + "; allowed: the name of a tool");
   }
+  for (const std::string& name : options.allowed) {
+    if (names.contains(name)) continue;
+    return InvalidArgument("tool_choice", "allows " + Quoted(name) + ", which is not in " + list +
+                                              "; allowed: the names of tools");
+  }
   return std::nullopt;
 }
 

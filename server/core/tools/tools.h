@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +32,14 @@ struct ToolOptions {
   std::vector<Tool> tools;
   Choice choice = Choice::kAuto;
   std::string function = {};  // with kRequired: the only one that may be called, once
-  bool parallel = true;       // a reply may have several calls
+  // The names of the tools that may be called, of those that the template shows; empty: all.
+  std::set<std::string> allowed = {};
+  bool parallel = true;  // a reply may have several calls
 
   bool enabled() const { return choice != Choice::kNone && !tools.empty(); }
+  bool MayCall(const std::string& name) const {
+    return (function.empty() || name == function) && (allowed.empty() || allowed.contains(name));
+  }
 };
 
 // A call in a conversation.

@@ -156,6 +156,51 @@ TEST_F(ToolsTest, RequiredCallsFitTheirSchemasInEveryFormat) {
   }
 }
 
+TEST_F(ToolsTest, OnlyAllowedToolsAreCalled) {
+  const auto allowed = [](const std::string& mode) {
+    return R"("tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": ")" + mode +
+           R"(", "tools": [{"type": "function", "function": {"name": "now"}}]}})";
+  };
+  std::vector<std::string> models = {"plain"};
+  for (const auto& [name, mark] : kFormats) models.push_back(name);
+  for (const std::string& model : models) {
+    SCOPED_TRACE(model);
+    const json required = Choice(model, allowed("required")).at("message");
+    ASSERT_GE(required.at("tool_calls").size(), 1U);
+    for (const json& call : required.at("tool_calls")) {
+      EXPECT_EQ(call.at("function").at("name"), "now");
+    }
+    const json either = Choice(model, allowed("auto") + R"(, "max_tokens": 60)").at("message");
+    for (const json& call : either.value("tool_calls", json::array())) {
+      EXPECT_EQ(call.at("function").at("name"), "now");
+    }
+  }
+  EXPECT_EQ(Prompt("tagged", std::string(R"("messages": [{"role": "user", "content": "Hi"}], )") +
+                                 allowed("auto") + R"(, "tools": )" + kTools),
+            Prompt("tagged", std::string(R"("messages": [{"role": "user", "content": "Hi"}], )") +
+                                 R"("tools": )" + kTools))
+      << "the template gets all tools";
+}
+
+TEST_F(ToolsTest, ResponsesAllowToolsInAFlatObject) {
+  const std::string tools =
+      R"([{"type": "function", "name": "f"}, {"type": "function", "name": "g"}])";
+  const json choice = {{"type", "allowed_tools"},
+                       {"mode", "required"},
+                       {"tools", json::array({json{{"type", "function"}, {"name", "g"}}})}};
+  client_.Send("POST", "/v1/responses",
+               R"({"model": "tagged", "input": "Hi", "seed": 3, "tools": )" + tools +
+                   R"(, "tool_choice": )" + choice.dump() + "}");
+  const HttpAnswer answer = client_.Read();
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.json().at("tool_choice"), choice);
+  ASSERT_GE(answer.json().at("output").size(), 1U);
+  for (const json& item : answer.json().at("output")) {
+    EXPECT_EQ(item.at("type"), "function_call");
+    EXPECT_EQ(item.at("name"), "g");
+  }
+}
+
 TEST_F(ToolsTest, ATemplateOfOneCallGetsRepliesOfOne) {
   const std::string members = R"("tool_choice": "required", "logit_bias": {"59": 100})";  // ';'
   EXPECT_GT(Choice("llama", members).at("message").at("tool_calls").size(), 1U);
@@ -338,6 +383,13 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
   const auto function = [](const std::string& members) {
     return R"("tools": [{"type": "function", "function": {)" + members + "}}]";
   };
+  const auto by_name = [](const std::string& name) -> json {
+    return {{"type", "function"}, {"function", {{"name", name}}}};
+  };
+  const auto allowed = [&](const json& object) {
+    const json choice = {{"type", "allowed_tools"}, {"allowed_tools", object}};
+    return function(R"("name": "a")") + R"(, "tool_choice": )" + choice.dump();
+  };
   std::string many = R"("tools": [)";
   for (int i = 0; i < 129; ++i) many += (i > 0 ? ",{}" : "{}");
   const std::vector<BadTools> cases = {
@@ -376,6 +428,20 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
            R"(, "tool_choice": {"type": "function", "function": {"name": ""}})",
        "tool_choice", "allowed: \"none\""},
       {R"("tools": [], "tool_choice": "required")", "tool_choice", "but tools has none"},
+      {allowed(3), "tool_choice.allowed_tools", "is 3; allowed: an object"},
+      {allowed({{"mode", "auto"}}), "tool_choice.allowed_tools.tools", "is missing"},
+      {allowed({{"tools", json::array({by_name("a")})}}), "tool_choice.allowed_tools.mode",
+       "is missing"},
+      {allowed({{"mode", "none"}, {"tools", json::array({by_name("a")})}}),
+       "tool_choice.allowed_tools.mode", "is \"none\"; allowed: \"auto\", \"required\""},
+      {allowed({{"mode", "auto"}, {"tools", json::array()}}), "tool_choice.allowed_tools.tools",
+       "allowed: an array of functions"},
+      {allowed({{"mode", "auto"}, {"tools", json::array({by_name("a"), json{{"type", "mcp"}}})}}),
+       "tool_choice.allowed_tools.tools[1]", "allowed: a function by its name"},
+      {allowed({{"mode", "auto"}, {"tools", json::array({by_name("a")})}, {"x", 1}}),
+       "tool_choice.allowed_tools.x", "is not a known field"},
+      {allowed({{"mode", "auto"}, {"tools", json::array({by_name("a"), by_name("b")})}}),
+       "tool_choice", "allows \"b\", which is not in tools; allowed: the names of tools"},
       {function(
            R"("name": "a", "parameters": {"properties": {"b": {"$ref": "#"}}, "required": ["b"]})") +
            R"(, "tool_choice": "required")",
