@@ -14,7 +14,7 @@
 
 namespace triptych {
 
-// What a row holds: keys and values of heads; a latent and a decoupled key, which all heads share;
+// Contents of a row: keys and values of heads; a latent and a decoupled key, which all heads share;
 // or the key of an indexer, which chooses the positions that are attended.
 enum class CachedRow { kHeads, kLatent, kIndexer };
 

@@ -1,4 +1,4 @@
-// What each layer of a published model caches, by the fields that say so.
+// Cache of each layer of a published model, by the fields that say so.
 #ifndef TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_OUTLINE_LAYERS_H_
 #define TRIPTYCH_ENGINE_CHECKPOINT_CONFIG_OUTLINE_LAYERS_H_
 

@@ -20,7 +20,7 @@ namespace triptych::tools {
 // The numbers of sequences for which plans state a speed.
 inline constexpr std::array<int64_t, 3> kBatches = {1, 8, 32};
 
-// What a config says.
+// A config as it is planned.
 struct PlannedModel {
   checkpoint::ModelOutline outline;   // of `config`, if it is served
   std::optional<ModelConfig> config;  // absent: the model is not served
@@ -42,7 +42,8 @@ int64_t OutlineWeightBytes(const checkpoint::OutlineWeights& weights, WeightForm
 int64_t StateBytes(const checkpoint::ModelOutline& outline);
 int64_t OutlineSequenceBytes(const checkpoint::ModelOutline& outline, CacheFormat cache,
                              int64_t context);
-// Sequences that fit beside the weights, which `devices` devices share. Nothing else is deducted.
+// Sequences that fit in memory with the weights, which `devices` devices share. Nothing else is
+// deducted.
 int64_t OutlineSequences(const checkpoint::ModelOutline& outline, WeightFormat format,
                          const OutlineUse& use, int64_t devices);
 
