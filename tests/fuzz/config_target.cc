@@ -1,4 +1,5 @@
-// Fuzz target: config.json, generation_config.json and tokenizer_config.json of a checkpoint.
+// Fuzz target: config.json, also of families that are not served, generation_config.json and
+// tokenizer_config.json of a checkpoint.
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/base/names.h"
@@ -6,9 +7,11 @@
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/config/generation_config.h"
 #include "engine/checkpoint/config/json_fields.h"
+#include "engine/checkpoint/config/model_outline.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/checkpoint/tokenizer/sentencepiece_model.h"
 #include "engine/checkpoint/tokenizer/tokenizer_settings.h"
+#include "engine/model/cached_layers.h"
 #include "engine/model/config.h"
 #include "engine/model/latent_shape.h"
 #include "engine/text/byte_tokenizer.h"
@@ -58,9 +61,32 @@ void FuzzTokenizerSettings(std::string_view bytes) {
   }
 }
 
+// A config of any family.
+void FuzzModelOutline(std::string_view bytes) {
+  try {
+    const checkpoint::ModelOutline outline = checkpoint::ParseModelOutline(
+        checkpoint::JsonFields(ParseJson(bytes, "config.json"), "config.json"));
+    for (const auto& [name, format] : Names<CacheFormat>()) {
+      for (const auto& cached : {outline.cached, outline.as_mha}) {
+        Promise(cached.empty() || BytesPerPosition(cached, format) > 0, "a position has bytes");
+        PromiseClearLine(CacheFormula(cached, format), 1000);
+      }
+    }
+    for (const auto& sentences : {outline.facts, outline.unknown}) {
+      for (const std::string& sentence : sentences) PromiseClearLine(sentence, 1000);
+    }
+    Promise(outline.state_elements.value_or(0) >= 0, "states have elements");
+    Promise(!outline.weights || outline.weights->All() >= outline.weights->Active(),
+            "a token uses some of the weights");
+  } catch (const LoadError& e) {
+    PromiseClearLine(e.what(), 1000);
+  }
+}
+
 }  // namespace
 
 void FuzzConfig(std::string_view bytes) {
+  FuzzModelOutline(bytes);
   FuzzGenerationConfig(bytes);
   FuzzTokenizerSettings(bytes);
   ModelConfig config;

@@ -2,6 +2,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -42,7 +44,78 @@ std::span<const Rate> RatesOf(DeviceKind kind) {
   return {};
 }
 
+struct Published {
+  const char* key;
+  Machine machine;
+};
+
+constexpr double kNotPublished = std::numeric_limits<double>::infinity();
+
+Published PublishedGpu(const char* key, const char* name, double bytes, double flops,
+                       int64_t memory) {
+  return {key,
+          {.name = name,
+           .device = DeviceKind::kCuda,
+           .cores = 0,
+           .limits = {.read_bytes = bytes, .bfloat16_flops = flops},
+           .memory_bytes = memory}};
+}
+
+// FLOP per second of all cores at the base clock, of FLOP per cycle and core.
+Published PublishedCpu(const char* key, const char* name, int64_t cores, double hertz, double bytes,
+                       double float32, double bfloat16, double int8) {
+  const double cycles = static_cast<double>(cores) * hertz;
+  return {key,
+          {.name = name,
+           .device = DeviceKind::kCpu,
+           .cores = cores,
+           .limits = {.read_bytes = bytes,
+                      .float32_flops = cycles * float32,
+                      .bfloat16_flops = cycles * bfloat16,
+                      .int8_flops = cycles * int8,
+                      .int4_flops = cycles * int8}}};
+}
+
+const std::vector<Published>& PublishedTable() {
+  constexpr int64_t kGb = 1'000'000'000;
+  static const std::vector<Published> table = {
+      PublishedGpu("a100", "NVIDIA A100 80GB SXM (NVIDIA A100 datasheet)", 2039e9, 312e12,
+                   80 * kGb),
+      PublishedGpu("h100", "NVIDIA H100 SXM (NVIDIA H100 datasheet)", 3350e9, 989.5e12, 80 * kGb),
+      PublishedGpu("h200", "NVIDIA H200 SXM (NVIDIA H200 datasheet)", 4800e9, 989.5e12, 141 * kGb),
+      PublishedGpu("l40s", "NVIDIA L40S (NVIDIA L40S datasheet)", 864e9, 362.05e12, 48 * kGb),
+      PublishedGpu("rtx4090", "NVIDIA GeForce RTX 4090 (NVIDIA Ada GPU architecture whitepaper)",
+                   1008e9, 165.2e12, 24 * kGb),
+      // Zen 4: two 256-bit FMAs a cycle (AMD publication 57647).
+      PublishedCpu("epyc-9654", "AMD EPYC 9654 (AMD product page, publication 57647)", 96, 2.4e9,
+                   460.8e9, 32, 64, 128),
+      // Two 512-bit FMAs; a tile product of 16 x 16 x 32 in 16 cycles.
+      PublishedCpu("xeon-8480",
+                   "Intel Xeon 8480+ with AMX (Intel ARK, Optimization Reference Manual)", 56,
+                   2.0e9, 307.2e9, 64, 1024, 2048),
+      PublishedCpu("m2-ultra", "Apple M2 Ultra (Apple newsroom, 2023-06-05)", 24, 1, 800e9,
+                   kNotPublished, kNotPublished, kNotPublished),
+      PublishedCpu("m4-max", "Apple M4 Max (Apple newsroom, 2024-10-30)", 16, 1, 546e9,
+                   kNotPublished, kNotPublished, kNotPublished)};
+  return table;
+}
+
 }  // namespace
+
+std::optional<Machine> PublishedMachine(const std::string& name) {
+  for (const Published& published : PublishedTable()) {
+    if (name == published.key) return published.machine;
+  }
+  return std::nullopt;
+}
+
+std::string PublishedMachines() {
+  std::string names;
+  for (const Published& published : PublishedTable()) {
+    names += (names.empty() ? "" : ", ") + std::string(published.key);
+  }
+  return names;
+}
 
 std::string ProcessorName() {
   std::ifstream cpuinfo("/proc/cpuinfo");

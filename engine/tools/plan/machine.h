@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,13 +26,20 @@ constexpr std::string_view Name(DeviceKind kind) {
 }
 
 struct Machine {
-  std::string name;
+  std::string name;  // of a published machine with the source of its rates
   DeviceKind device = DeviceKind::kCpu;
   int64_t cores = 0;  // of a CPU; 0 for a GPU
   // A GPU has only read_bytes, the bytes that a large copy reads and writes together, and
-  // bfloat16_flops.
+  // bfloat16_flops. Infinity: not published.
   kernels::Limits limits;
+  int64_t memory_bytes = 0;  // of a published GPU; else 0
 };
+
+// A machine by its name in a table of published rates, such as "h100"; absent if it is not there.
+// Rates are peaks without sparsity.
+std::optional<Machine> PublishedMachine(const std::string& name);
+// The names in the table, for messages: "h100, h200, ...".
+std::string PublishedMachines();
 
 // Name of this machine's processor by Linux; "unnamed" if Linux has none.
 std::string ProcessorName();

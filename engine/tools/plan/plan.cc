@@ -1,7 +1,6 @@
 #include "engine/tools/plan/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -11,20 +10,21 @@
 #include <vector>
 
 #include "engine/backend/cpu/step_cost.h"
+#include "engine/backend/cuda/cuda_backend.h"
 #include "engine/backend/server_bytes.h"
+#include "engine/base/error.h"
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
 #include "engine/base/table.h"
-#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/tensor_specs.h"
+#include "engine/model/validate_config.h"
 #include "engine/tools/asked_formats.h"
 #include "engine/tools/plan/capacity.h"
 #include "engine/tools/plan/machine.h"
+#include "engine/tools/plan/outline.h"
 
 namespace triptych::tools {
 namespace {
-
-constexpr std::array<int64_t, 3> kBatches = {1, 8, 32};
 
 std::string RankText(const ModelConfig& config) {
   const auto [least, most] =
@@ -233,15 +233,21 @@ std::string Verdict(const KindPlan& mla, const KindPlan& other, const kernels::L
 std::string Describe(const Machine& machine) {
   const auto billions = [](double rate) { return FormatDecimal(rate / 1e9, 1); };
   const kernels::Limits& limits = machine.limits;
+  const bool published = machine.memory_bytes > 0;
   switch (machine.device) {
     case DeviceKind::kCpu:
+      if (std::isinf(limits.float32_flops)) {
+        return Printable(machine.name) + ": reads " + billions(limits.read_bytes) +
+               " GB/s; FLOP/s are not published, so that speeds are bound by reads alone";
+      }
       return Printable(machine.name) + ", " + std::to_string(machine.cores) +
              (machine.cores == 1 ? " core" : " cores") + ": reads " + billions(limits.read_bytes) +
              " GB/s, " + billions(limits.float32_flops) + " GFLOP/s in float32, " +
              billions(limits.bfloat16_flops) + " in bfloat16, " + billions(limits.int8_flops) +
              " in int8, " + billions(limits.int4_flops) + " in int4";
     case DeviceKind::kCuda:
-      return Printable(machine.name) + ", GPU: a copy reads and writes " +
+      return Printable(machine.name) +
+             (published ? ", GPU: reads " : ", GPU: a copy reads and writes ") +
              billions(limits.read_bytes) + " GB/s, " + billions(limits.bfloat16_flops) +
              " GFLOP/s in bfloat16";
   }
@@ -268,8 +274,8 @@ The speeds are upper bounds of the machine.
 )";
     case DeviceKind::kCuda:
       return R"(Left out: prefill, sampling and scheduling, norms and softmax, launches of kernels, hits
-in the GPU's cache, and memory that the server leaves free. Reads are taken to be as fast
-as a copy. The speeds are upper bounds of the GPU.
+in the GPU's cache, and memory that the server leaves free. Measured reads are as fast as
+a copy. The speeds are upper bounds of the GPU.
 )";
   }
   return "";
@@ -295,31 +301,99 @@ WeightFormats PlannedFormats(const ModelConfig& config, const PlanOptions& optio
   return FormatsFor(config, options.weights, formats);
 }
 
-}  // namespace
+std::optional<Machine> GivenMachine(const std::string& machine) {
+  if (machine.empty()) return std::nullopt;
+  if (std::optional<Machine> published = PublishedMachine(machine)) return published;
+  return ReadMachine(machine);
+}
 
-void Plan(const PlanOptions& options) {
-  ModelConfig config = checkpoint::ReadConfig(options.model);
-  const int64_t context = options.context.value_or(config.max_position_embeddings);
-  if (context < 1 || context > config.max_position_embeddings) {
-    throw std::invalid_argument("--context: " + std::to_string(context) + "; allowed: 1 to the " +
-                                std::to_string(config.max_position_embeddings) +
-                                " positions of the model");
+// `known`: the context of the config, if it has one.
+void CheckContext(std::optional<int64_t> known, std::optional<int64_t> asked, bool needed) {
+  if (!asked && !known && needed) {
+    throw std::invalid_argument("--context is required: the config has no max_position_embeddings");
   }
+  const int64_t most = known.value_or(config_limits::kPositions.high);
+  if (asked && (*asked < 1 || *asked > most)) {
+    throw std::invalid_argument("--context: " + std::to_string(*asked) + "; allowed: 1 to the " +
+                                std::to_string(most) + " positions of the model");
+  }
+}
+
+// Why the CUDA backend does not serve a model; empty if it does.
+std::string WhyNotOnGpu(const ModelConfig& config) {
+  try {
+    CountCudaModelBytes(config, {.max_step_tokens = kDefaultGpuBatchTokens,
+                                 .cache_format = CacheFormat::kBFloat16});
+  } catch (const LoadError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+OutlineUse UseOf(const PlannedModel& model, const checkpoint::ModelOutline& outline,
+                 const PlanOptions& options, int64_t memory) {
+  const CacheFormat cache = options.cache.value_or(
+      model.config
+          ? DefaultCacheFormat(options.weights.layers.value_or(StoredFormats(*model.config).layers))
+          : CacheFormat::kBFloat16);
+  const int64_t context = options.context ? *options.context : *outline.context;
+  const int64_t widest = BytesPerPosition(outline.cached, CacheFormat::kFloat32);
+  if (static_cast<double>(widest) * static_cast<double>(context) > 0x1p62) {
+    throw std::invalid_argument("--context: " + std::to_string(context) +
+                                " positions take more than 2^62 bytes; allowed: fewer");
+  }
+  return {.memory = memory, .context = context, .cache = cache};
+}
+
+Machine MachineOf(const PlanOptions& options, const std::optional<Machine>& given,
+                  const std::optional<Gpu>& gpu) {
+  const Machine machine = given ? *given : gpu ? MeasureGpu(*gpu) : MeasureMachine(options.threads);
+  if (!options.write_machine.empty()) WriteMachine(options.write_machine, machine);
+  return machine;
+}
+
+// The plan of a model as its config describes it.
+void PlanOutline(const PlanOptions& options, const PlannedModel& model,
+                 const checkpoint::ModelOutline& outline, const std::string& title,
+                 const std::optional<int64_t>& memory, const std::optional<Machine>& given,
+                 const std::optional<Gpu>& gpu) {
+  if (options.groups || options.rank || options.weights.embeddings || options.weights.experts) {
+    throw std::invalid_argument(
+        "--groups, --rank, --embedding-dtype and --expert-dtype are for one device and a model "
+        "that is served there, with --memory");
+  }
+  std::string text = options.model.string() + ": " + title + "\n" +
+                     DescribeOutline(outline, options.tensor_parallel);
+  if (memory && outline.weights) {
+    const OutlineUse use = UseOf(model, outline, options, *memory);
+    const Machine machine = MachineOf(options, given, gpu);
+    text += FormatBytes(use.memory) + " of memory" +
+            (options.tensor_parallel > 1 ? " on each device" : "") + "; sequences of " +
+            FormatCount(use.context) + " positions, cache in " + std::string(Name(use.cache)) +
+            "\n" + Describe(machine) + "\n\n" +
+            OutlineTable(outline, use, machine, options.tensor_parallel, options.weights.layers) +
+            R"(
+Left out: the server itself and its workspace, prefill, sampling and scheduling, links between
+devices, the rounding of sequences to blocks. The numbers are upper bounds of the machine.
+)";
+  } else if (memory) {
+    const OutlineUse use = UseOf(model, outline, options, *memory);
+    const int64_t bytes = OutlineSequenceBytes(outline, use.cache, use.context);
+    text += "a sequence of " + FormatCount(use.context) + " positions takes " + FormatBytes(bytes) +
+            " in " + std::string(Name(use.cache)) + "; " + FormatBytes(use.memory) +
+            " without weights hold " + FormatCount(bytes > 0 ? use.memory / bytes : 0) + "\n";
+  }
+  std::fputs(text.c_str(), stdout);
+}
+
+// The plan of a model that is served, as each kind.
+void PlanKinds(const PlanOptions& options, const PlannedModel& model, int64_t memory,
+               const std::optional<Machine>& given, const std::optional<Gpu>& gpu) {
+  ModelConfig config = *model.config;
+  const int64_t context = options.context.value_or(config.max_position_embeddings);
   // As the server with --max-model-len: a window that is no shorter has no effect.
   if (config.HasWindows()) config.max_position_embeddings = context;
-  // Measuring takes seconds: check everything else first.
-  std::optional<Machine> machine;
-  std::optional<Gpu> gpu;
-  if (!options.machine.empty()) {
-    machine = ReadMachine(options.machine);
-  } else if (options.device != Name(DeviceKind::kCpu)) {
-    gpu = FindGpu(options.device);
-  }
-  const DeviceKind device = machine ? machine->device : gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
-  if (!options.memory && !gpu) {
-    throw std::invalid_argument("--memory is required, except with --device cuda");
-  }
-  const int64_t memory = options.memory ? *options.memory : gpu->free_bytes;
+  const DeviceKind device = given ? given->device : gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
   const WeightFormats dtypes = PlannedFormats(config, options, device);
   const CacheFormat cache = options.cache.value_or(DefaultCacheFormat(dtypes.layers));
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
@@ -328,21 +402,62 @@ void Plan(const PlanOptions& options) {
   for (const ModelConfig& kind : kinds) {
     plans.push_back(PlanKind(kind, dtypes, cache, memory, context, device));
   }
-  if (!machine) machine = gpu ? MeasureGpu(*gpu) : MeasureMachine(options.threads);
-  if (!options.write_machine.empty()) WriteMachine(options.write_machine, *machine);
-  const kernels::Limits& limits = machine->limits;
+  // Measuring takes seconds: everything else is checked by now.
+  const Machine machine = MachineOf(options, given, gpu);
+  const kernels::Limits& limits = machine.limits;
 
   std::printf(
       "%s: %s, weights in %s, cache in %s\n"
+      "%s"
       "%s; sequences of %s positions\n"
       "%s\n%s\n%s\n%s\n%s%s%s",
       options.model.c_str(), std::string(Name(config.attention)).c_str(),
       WeightsText(dtypes).c_str(), std::string(Name(cache)).c_str(),
-      DescribeMemory(memory, device).c_str(), FormatCount(context).c_str(),
-      Describe(*machine).c_str(), MadeWith(config, kinds, options).c_str(),
-      MemoryAndWork(plans, context, *machine).c_str(), Speeds(plans, context, limits).c_str(),
-      Verdict(plans[2], plans[0], limits, context).c_str(),
+      DescribeOutline(model.outline, 1).c_str(), DescribeMemory(memory, device).c_str(),
+      FormatCount(context).c_str(), Describe(machine).c_str(),
+      MadeWith(config, kinds, options).c_str(), MemoryAndWork(plans, context, machine).c_str(),
+      Speeds(plans, context, limits).c_str(), Verdict(plans[2], plans[0], limits, context).c_str(),
       Verdict(plans[2], plans[1], limits, context).c_str(), LeftOut(device));
+}
+
+}  // namespace
+
+void Plan(const PlanOptions& options) {
+  const PlannedModel model = ReadPlannedModel(options.model);
+  const checkpoint::ModelOutline outline = OnEachDevice(model.outline, options.tensor_parallel);
+  const std::optional<Machine> given = GivenMachine(options.machine);
+  std::optional<Gpu> gpu;
+  if (!given && options.device != Name(DeviceKind::kCpu)) gpu = FindGpu(options.device);
+  const std::optional<int64_t> memory = options.memory ? options.memory
+                                        : gpu          ? std::optional(gpu->free_bytes)
+                                        : given && given->memory_bytes > 0
+                                            ? std::optional(given->memory_bytes)
+                                            : std::nullopt;
+  CheckContext(outline.context, options.context, memory.has_value());
+  if (!options.write_machine.empty() && (!memory || !outline.weights || options.json)) {
+    throw std::invalid_argument(
+        "--write-machine: nothing is measured; allowed: with --memory and known weights, without "
+        "--json");
+  }
+  if (options.json) {
+    std::optional<OutlineUse> use;
+    if (memory) use = UseOf(model, outline, options, *memory);
+    std::printf("%s\n", OutlineJson(model, outline, options.tensor_parallel, use).dump(2).c_str());
+    return;
+  }
+  if (memory && model.config && options.tensor_parallel == 1) {
+    const DeviceKind device = given ? given->device : gpu ? DeviceKind::kCuda : DeviceKind::kCpu;
+    std::string why;
+    if (device == DeviceKind::kCpu || gpu || (why = WhyNotOnGpu(*model.config)).empty()) {
+      PlanKinds(options, model, *memory, given, gpu);
+      return;
+    }
+    PlanOutline(options, model, outline, "not served on a GPU: " + why, memory, given, gpu);
+    return;
+  }
+  const std::string title =
+      model.config ? std::string(Name(model.config->attention)) : "not served: " + model.not_served;
+  PlanOutline(options, model, outline, title, memory, given, gpu);
 }
 
 }  // namespace triptych::tools

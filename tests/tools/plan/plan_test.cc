@@ -577,6 +577,114 @@ TEST_F(PlanTest, MeasuresThisMachineAndReadsWhatItWrote) {
   EXPECT_THAT(Refusal(measure), HasSubstr("none/written"));
 }
 
+// ---- A config alone --------------------------------------------------------------------------
+
+// A model that is not served: 4 layers of 2 heads of 8, of which 2 slide.
+constexpr const char* kOther = R"({
+  "model_type": "other", "num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2,
+  "vocab_size": 256, "intermediate_size": 32, "max_position_embeddings": 512, "sliding_window": 64,
+  "sliding_window_pattern": 2, "tie_word_embeddings": true
+})";
+
+TEST_F(PlanTest, AConfigAloneNeedsNoMemoryAndNoMachine) {
+  PlanOptions options{.model = model_ / "config.json"};
+  EXPECT_THAT(Printed(options),
+              AllOf(StartsWith(options.model.string() + ": mha\nfloat32: 512 bytes a position = "
+                                                        "2 layers x 2 x 8 heads x 4 x 4 bytes\n"),
+                    Not(HasSubstr("tokens/s"))));
+  WriteFile(model_ / "config.json", kOther);
+  const std::string text = Printed(options);
+  EXPECT_THAT(text, AllOf(StartsWith(options.model.string() +
+                                     ": not served: model_type is \"other\"\nfloat32: "),
+                          HasSubstr("\nbfloat16: 256 bytes a position = 4 layers x 2 x 2 heads x 8 "
+                                    "x 2 bytes, of which 128 only for the last 64 positions\n"),
+                          HasSubstr("\n2 of 4 layers attend the last 64 positions and keep no"),
+                          // 4 (4 x 16 x 16 + 3 x 16 x 32) + 256 x 16
+                          HasSubstr("\n14,336 weights: 56.0 KiB in float32, 28.0 KiB in bfloat16, "
+                                    "14.9 KiB in int8, 7.9 KiB in int4\n")));
+  options.groups = 1;
+  EXPECT_THAT(Refusal(options), StartsWith("--groups, --rank, "));
+}
+
+// Memory for the weights in bfloat16 and ten sequences: 2 x 64 x 512 + 2 x 64 x 64 bytes each.
+TEST_F(PlanTest, AnyConfigHasCapacityAndLeastTime) {
+  WriteFile(model_ / "config.json", kOther);
+  PlanOptions options = Options();
+  options.memory = 28'672 + 10 * 73'728;
+  const std::string text = Printed(options);
+  EXPECT_THAT(Row(text, "sequences that fit"), ContainsRegex("^ +9 +10 +10 +10$"));
+  // Arithmetic takes longer than reads. Products: 28,672 FLOP at 2 GFLOP/s; attention: 64 FLOP for
+  // each of 2 x 512 + 2 x 64 rows at 1 GFLOP/s.
+  const std::string speed = FormatDecimal(1e9 / (14'336 + 73'728), 1);
+  EXPECT_THAT(Row(text, "tokens/s, 1 sequence"), HasSubstr("  " + speed + "  "));
+  EXPECT_THAT(Row(text, "tokens/s, all that fit"), HasSubstr("  " + speed + "  "));
+  EXPECT_THAT(Row(text, "tokens/s, 32 sequences"), ContainsRegex("^ +- +- +- +-$"));
+  // FLOP that are not published: 28,672 bytes of weights, which ten share, and 73,728 of each
+  // cache.
+  options.machine = "m4-max";
+  EXPECT_THAT(Row(Printed(options), "tokens/s, all that fit"),
+              HasSubstr("  " + FormatDecimal(10 * 546e9 / (28'672 + 737'280), 1) + "  "));
+  options.weights.layers = WeightFormat::kInt8;
+  EXPECT_THAT(Row(Printed(options), "sequences that fit"), ContainsRegex("^ +10$"));
+  options.tensor_parallel = 2;
+  EXPECT_THAT(Printed(options), HasSubstr("bfloat16: 128 bytes a position = 4 layers x 2 x 1 head "
+                                          "x 8 x 2 bytes, of which 64 only for the last 64 "
+                                          "positions, on each of 2 devices\n"));
+  nlohmann::json without = nlohmann::json::parse(kOther);
+  without.erase("max_position_embeddings");
+  WriteFile(model_ / "config.json", without.dump());
+  EXPECT_THAT(Refusal(options), StartsWith("--context is required"));
+  options.context = 1 << 24;
+  EXPECT_THAT(Row(Printed(options), "sequences that fit"), EndsWith(" 0"));
+  ++*options.context;
+  EXPECT_THAT(Refusal(options), StartsWith("--context: 16777217; allowed: 1 to the 16777216"));
+}
+
+TEST_F(PlanTest, PublishedMachinesHaveASource) {
+  PlanOptions options = Options();
+  options.memory.reset();
+  WriteFile(model_ / "config.json", kOther);
+  for (const char* machine : {"a100", "h100", "h200", "l40s", "rtx4090"}) {
+    options.machine = machine;
+    EXPECT_THAT(Printed(options), ContainsRegex("NVIDIA .* \\(.*\\), GPU: reads ")) << machine;
+  }
+  options.memory = int64_t{1} << 30;
+  for (const char* machine : {"epyc-9654", "xeon-8480"}) {
+    options.machine = machine;
+    EXPECT_THAT(Printed(options), ContainsRegex("\\(.*\\), [0-9]+ cores: reads ")) << machine;
+  }
+  for (const char* machine : {"m2-ultra", "m4-max"}) {
+    options.machine = machine;
+    EXPECT_THAT(Printed(options),
+                AllOf(HasSubstr("FLOP/s are not published"), Not(ContainsRegex("inf|nan"))));
+  }
+  // A model that is served, as each kind.
+  WriteFile(model_ / "config.json", checkpoint::ToJson(Wide(AttentionKind::kMha)));
+  for (const char* machine : {"m4-max", "xeon-8480"}) {
+    options.machine = machine;
+    EXPECT_THAT(Printed(options),
+                AllOf(HasSubstr("mla against mha"), Not(ContainsRegex("[^a-z]inf|nan"))));
+  }
+}
+
+TEST_F(PlanTest, JsonHasTheNumbersOfTheConfig) {
+  WriteFile(model_ / "config.json", kOther);
+  PlanOptions options = Options();
+  options.json = true;
+  options.memory = 28'672 + 10 * 73'728;
+  const nlohmann::json json = nlohmann::json::parse(Printed(options));
+  EXPECT_EQ(json.at("model_type"), "other");
+  EXPECT_EQ(json.at("served"), false);
+  EXPECT_EQ(json.at("context"), 512);
+  EXPECT_EQ(json.at("parameters"), 14'336);
+  const nlohmann::json& row = json.at("kv_cache").at(1);
+  EXPECT_EQ(row.at("dtype"), "bfloat16");
+  EXPECT_EQ(row.at("bytes_per_position"), 256);
+  EXPECT_EQ(row.at("mha_bytes_per_position"), 256);
+  EXPECT_EQ(row.at("sequence_bytes"), 73'728);
+  EXPECT_EQ(json.at("weights").at(1).at("sequences"), 10);
+}
+
 // ---- On a GPU --------------------------------------------------------------------------------
 
 // Machine file of a GPU; reading it needs no GPU.
@@ -823,7 +931,12 @@ TEST_F(PlanProgramTest, TakesItsFlags) {
 // Mistakes that the parser finds, and one that a plan finds.
 TEST_F(PlanProgramTest, MistakesAreOneLineAndStatusTwo) {
   ExpectRefused({"--memory", "1GiB"}, "--model is required");
-  ExpectRefused({"--model", model_}, "--memory is required");
+  ExpectRefused({"--model", model_, "--machine", "abacus"}, "is not a file; allowed: a file, a100");
+  ExpectRefused({"--model", model_, "--write-machine", dir_.path() / "out"},
+                "--write-machine: nothing is measured");
+  ExpectRefused({"--model", model_, "--tensor-parallel", "0"}, "--tensor-parallel");
+  ExpectRefused({"--model", model_, "--tensor-parallel", "3"},
+                "--tensor-parallel: 3 devices cannot share 8 heads");
   ExpectRefused({"--model", dir_.path() / "none", "--memory", "1GiB"}, "none");
   for (const char* memory : {"-1", "25%"}) {
     ExpectRefused({"--model", model_, "--memory", memory}, "is not a size; allowed: bytes");
