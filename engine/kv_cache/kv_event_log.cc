@@ -5,6 +5,29 @@
 
 namespace triptych {
 
+std::vector<KvEventRun> Runs(const KvEventBatch& batch, int64_t block_positions) {
+  const std::span<const KvEvent> events = batch.events;
+  std::span<const int32_t> tokens = batch.tokens;
+  const auto joins = [&](size_t i) {
+    const KvEvent& event = events[i];
+    const KvEvent& before = events[i - 1];
+    if (event.kind != before.kind) return false;
+    return event.kind == KvEvent::Kind::kRemoved ||
+           (event.kind == KvEvent::Kind::kStored && event.parent == before.block);
+  };
+  std::vector<KvEventRun> runs;
+  for (size_t begin = 0, end = 0; begin < events.size(); begin = end) {
+    for (end = begin + 1; end < events.size() && joins(end); ++end) {
+    }
+    const bool stores = events[begin].kind == KvEvent::Kind::kStored;
+    const size_t count = stores ? (end - begin) * block_positions : 0;
+    runs.push_back(
+        {batch.first_event + begin, events.subspan(begin, end - begin), tokens.first(count)});
+    tokens = tokens.subspan(count);
+  }
+  return runs;
+}
+
 KvEventLog::KvEventLog(int64_t block_positions, int64_t kept_events, uint64_t first)
     : block_positions_(block_positions), kept_events_(kept_events), start_(first), next_(first) {}
 

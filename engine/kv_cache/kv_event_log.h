@@ -36,6 +36,15 @@ struct KvEventBatch {
   std::vector<int32_t> tokens;  // of its kStored events, [stored, block_positions]
 };
 
+// Successive events that routers get as one: stored blocks, each after the one before it, or
+// removed ones. Views its batch.
+struct KvEventRun {
+  uint64_t first_event = 0;         // number of its first event
+  std::span<const KvEvent> events;  // not empty
+  std::span<const int32_t> tokens;  // of stored blocks
+};
+std::vector<KvEventRun> Runs(const KvEventBatch& batch, int64_t block_positions);
+
 // Keeps the latest batches, up to a bound on their events. A reader that is slower than that loses
 // the oldest, and sees it by their numbers: a batch's is one more than that of the batch before.
 //
