@@ -27,7 +27,7 @@ TIMEOUT = 120  # seconds
 
 def check(holds, what):
     if not holds:
-        raise SystemExit(f"vllm_engine: WRONG: {what}")
+        raise SystemExit(f"WRONG: {what}")
 
 
 def generate_messages(work):
@@ -135,7 +135,7 @@ def test_generate(server):
             request.ignore_eos = True
         if not request.sampling.HasField("temperature"):
             request.sampling.temperature = 0
-        # What VllmEngine's absent fields mean.
+        # The defaults of VllmEngine.
         for name, value in (("top_k", 0), ("top_p", 1), ("min_p", 0), ("repetition_penalty", 1)):
             if not request.sampling.HasField(name):
                 setattr(request.sampling, name, value)
@@ -174,7 +174,7 @@ def test_generate(server):
             frequency_penalty=0.2, presence_penalty=0.1, seed=17, logit_bias={5: -3.0})
         check(outputs == direct(n=3, sampling=shaped, min_new_tokens=3)[0], "sampled tokens")
 
-    # What ends the output.
+    # Ends of the output.
     stop = plain[0][5]
     outputs, _, completes = routed(sampling(stop_token_ids=[stop]), True)
     check(outputs[0] == plain[0][:plain[0].index(stop) + 1], "the output ends with the stop token")
@@ -506,4 +506,5 @@ def main():
     test_models(options.bin)
 
 
-main()
+if __name__ == "__main__":
+    main()
