@@ -223,6 +223,11 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options, Texts& texts) {
              "Longest time of a request in the queue, seconds; 0: unlimited");
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,
             "requests with the same prompt prefix share cached blocks");
+  app.add_option("--kv-events", options.kv_events,
+                 "Events of the prefix cache for routers: off, or grpc for SubscribeKvEvents of "
+                 "vllm.grpc.engine.VllmEngine")
+      ->check(CLI::IsMember({"off", "grpc"}))
+      ->capture_default_str();
   engine.speculation = serving::Speculation::kWherePays;
   app.add_option_function<std::string>(
          "--speculation",
@@ -503,6 +508,11 @@ void CheckTogether(const ServerOptions& options) {
         "--max-running",
         fmt::format("is {}; allowed: at most --max-batch-tokens ({}), a row per running sequence",
                     options.engine.max_running, options.engine.max_batch_tokens));
+  }
+  if (options.kv_events != kNoKvEvents && !options.engine.prefix_cache) {
+    throw CLI::ValidationError(
+        "--kv-events",
+        fmt::format("is {}; allowed with --prefix-cache off: off", options.kv_events));
   }
   const auto needs_http = [&](const char* flag, bool is_set) {
     if (options.transport.http || !is_set) return;

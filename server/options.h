@@ -21,6 +21,8 @@
 
 namespace triptych::server {
 
+inline constexpr const char* kNoKvEvents = "off";
+
 struct ServerOptions {
   TransportOptions transport;
   std::vector<ModelOptions> models;
@@ -38,6 +40,7 @@ struct ServerOptions {
   std::string why_cpu;
   BackendOptions backend;  // except kv_cache_bytes and cache_format: set per model
   serving::EngineOptions engine;
+  std::string kv_events = kNoKvEvents;  // or "grpc"
   AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};

@@ -3,6 +3,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -45,6 +47,14 @@ constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
 // GPU memory that models leave free, for kernel code, CUDA graphs and fragmentation.
 constexpr int64_t kDeviceHeadRoom = int64_t{512} << 20;
+
+// Number of the first batch of events: those of a later process are higher, so that a reader that
+// resumes after a restart cannot take them for the next of the old ones.
+uint64_t FirstKvEvents() {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  return static_cast<uint64_t>(seconds.count()) << 20;
+}
 
 // Returns run(); a LoadError that it throws is prefixed with the model's name.
 template <typename Run>
@@ -160,6 +170,7 @@ std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
         .max_positions = model.max_positions ? model.max_positions : options.max_positions,
         .device = options.device};
     load.backend.kv_cache_bytes = kv_cache_bytes[i];
+    if (options.kv_events != kNoKvEvents) load.engine.kv_events = FirstKvEvents();
     loads.push_back(std::move(load));
   }
   if (const auto free = FreeDeviceBytes(options.device)) SizeDeviceCaches(options, *free, loads);
@@ -242,7 +253,8 @@ std::vector<ModelEntry> LoadModels(const ServerOptions& options, std::vector<Loa
     for (const auto& [name, text] : own.texts) own_names.push_back(name);
     origins.warnings.insert(origins.warnings.end(), own.warnings.begin(), own.warnings.end());
     entries[i].model = {static_cast<const serving::ServedModel&>(loaded),
-                        checkpoint::ToJson(loaded.config), chat_template, std::move(own_names)};
+                        checkpoint::ToJson(loaded.config), chat_template, std::move(own_names),
+                        std::filesystem::absolute(options.models[i].checkpoint)};
     origins.tokenizer = std::move(loaded.tokenizer_notes);
     if (loaded.tokenizer->vocab_size() > loaded.config.vocab_size) {
       origins.warnings.push_back(
@@ -300,6 +312,7 @@ bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   grpc_server_->StartDrain();
   if (http_server_ != nullptr) http_server_->StartDrain();
   const bool drained = core_->requests.Drain(drain_timeout);
+  core_->kv_events.End();
   if (http_server_ != nullptr) http_server_->Close(kCloseTimeout);
   http_server_.reset();
   grpc_server_->Close(kCloseTimeout);

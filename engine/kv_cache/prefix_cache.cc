@@ -26,6 +26,7 @@ PrefixCache::PrefixCache(BlockPool& pool, int64_t block_positions, int64_t remem
       block_positions_(block_positions),
       remembered_(remembered),
       salt_(RandomSalt()),
+      name_salt_(RandomSalt()),
       states_(pool.total() + remembered),
       tokens_(std::ssize(states_) * block_positions) {
   slots_.reserve(states_.size());
@@ -84,6 +85,8 @@ PrefixCache::Entry PrefixCache::Register(const Key& key, int32_t block, bool kee
   std::copy(key.tokens.begin(), key.tokens.end(), tokens_.begin() + block * block_positions_);
   slots_.emplace(hash, block);
   pool_.Register(block, keep);
+  if (events_ != nullptr && IsTold(states_[block]))
+    events_->Add(Stored(states_[block]), key.tokens);
   return EntryOf(block);
 }
 
@@ -92,7 +95,32 @@ std::optional<PrefixCache::Registration> PrefixCache::RegisteredAs(int32_t block
   if (state.id == 0) return std::nullopt;
   const auto tokens = std::span(tokens_).subspan(block * block_positions_, block_positions_);
   return Registration{{state.before, tokens, state.prompt_begin, state.prompt_end, state.group},
-                      state.id};
+                      state.id,
+                      state.keep};
+}
+
+uint64_t PrefixCache::NameOf(Prefix id) const { return Mix(name_salt_ + id); }
+
+KvEvent PrefixCache::Stored(const State& state) const {
+  KvEvent event{.kind = KvEvent::Kind::kStored, .block = NameOf(state.id)};
+  if (state.before != kShared) event.parent = NameOf(state.before);
+  return event;
+}
+
+void PrefixCache::AddAll(KvEventLog& events) const {
+  std::vector<int32_t> blocks;
+  for (int32_t block = 0; block < pool_.total(); ++block) {
+    if (states_[block].id != 0 && IsTold(states_[block])) blocks.push_back(block);
+  }
+  // A block got its id after those before it.
+  std::sort(blocks.begin(), blocks.end(),
+            [this](int32_t a, int32_t b) { return states_[a].id < states_[b].id; });
+  int64_t added = 0;
+  for (const int32_t block : blocks) {
+    events.Add(Stored(states_[block]),
+               std::span(tokens_).subspan(block * block_positions_, block_positions_));
+    if (++added % KvEventLog::kMaxEvents == 0) events.Publish();
+  }
 }
 
 std::unordered_multimap<uint64_t, PrefixCache::Slot>::iterator PrefixCache::Listed(Slot slot) {
@@ -118,6 +146,9 @@ PrefixCache::Slot PrefixCache::Remember(int32_t block) {
 }
 
 void PrefixCache::Forget(int32_t block) {
+  if (events_ != nullptr && IsTold(states_[block])) {
+    events_->Add({.kind = KvEvent::Kind::kRemoved, .block = NameOf(states_[block].id)});
+  }
   if (remembered_ == 0 || !states_[block].keep) return Erase(block);
   const Slot slot = Remember(block);
   Listed(block)->second = slot;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/kv_cache/block_pool.h"
+#include "engine/kv_cache/kv_event_log.h"
 
 namespace triptych {
 
@@ -62,9 +63,20 @@ class PrefixCache {
   struct Registration {
     Key key;
     Prefix id;
+    bool keep;
   };
   // The registration of a block, if it has one. Valid until the next call of another method.
   std::optional<Registration> RegisteredAs(int32_t block) const;
+
+  // From now on tells `events` of each kept block of the first group that is registered or loses
+  // its rows. They must outlive the cache.
+  void Observe(KvEventLog& events) { events_ = &events; }
+  // Adds those that are registered now, each after those before it, in batches of kMaxEvents. Scans
+  // every block.
+  void AddAll(KvEventLog& events) const;
+  // The name of a block in events, from its id: equal for equal keys while the block is registered
+  // or remembered, never equal for two keys, and other than the names of another process.
+  uint64_t NameOf(Prefix id) const;
 
  private:
   struct State {
@@ -77,6 +89,8 @@ class PrefixCache {
   using Slot = int64_t;
 
   uint64_t Hash(const Key& key) const;
+  bool IsTold(const State& state) const { return state.keep && state.group == 0; }
+  KvEvent Stored(const State& state) const;
   std::optional<Slot> FindSlot(const Key& key, uint64_t hash) const;
   Entry EntryOf(Slot slot) const;
   std::unordered_multimap<uint64_t, Slot>::iterator Listed(Slot slot);
@@ -90,6 +104,8 @@ class PrefixCache {
   const int64_t remembered_;
   int64_t next_remembered_ = 0;
   const uint64_t salt_;  // so that nobody can construct keys whose hashes collide
+  const uint64_t name_salt_;
+  KvEventLog* events_ = nullptr;
   uint64_t ids_ = 0;
   std::vector<State> states_;                      // [slots]
   std::vector<int32_t> tokens_;                    // [slots, block_positions]

@@ -25,6 +25,14 @@ SchedulerLimits Limits(const EngineOptions& options, const BackendInfo& info) {
       .prefix_cache = options.prefix_cache};
 }
 
+// Events of the prefix cache. RestartKvEvents adds at most one for each block: it fits.
+std::unique_ptr<KvEventLog> MakeKvEvents(const EngineOptions& options, const BackendInfo& info) {
+  constexpr int64_t kKeptEvents = int64_t{1} << 14;
+  if (options.kv_events == 0) return nullptr;
+  return std::make_unique<KvEventLog>(info.geometry.block_positions, 2 * info.blocks + kKeptEvents,
+                                      options.kv_events);
+}
+
 bool Contains(std::span<const int32_t> tokens, int32_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
@@ -61,6 +69,7 @@ Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokeni
                                : nullptr),
       info_(InfoOf(*model_, draft_model_.get())),
       pool_(info().blocks),
+      kv_events_(MakeKvEvents(options, info())),
       scheduler_(Limits(options, info()), pool_, info().geometry.block_positions,
                  info().geometry.Groups()),
       queue_timeout_(options.queue_timeout),
@@ -70,6 +79,7 @@ Engine::Engine(std::unique_ptr<ModelBackend> model, std::shared_ptr<const Tokeni
       throttle_(options.max_slowdown),
       speculation_(info().verifies_drafts ? options.speculation : Speculation::kOff),
       make_drafter_(options.make_drafter) {
+  if (kv_events_ != nullptr) scheduler_.Observe(*kv_events_);
   Publish();
 }
 
@@ -529,9 +539,17 @@ KvCacheStats Engine::Stats() const {
 
 void Engine::Publish() {
   if (!std::exchange(changed_, false)) return;
+  if (kv_events_ != nullptr) kv_events_->Publish();
   const KvCacheStats stats = Stats();
   const MutexLock lock(published_mutex_);
   published_ = stats;
+}
+
+void Engine::RestartKvEvents() {
+  kv_events_->Publish();
+  kv_events_->Restart();
+  scheduler_.prefixes().AddAll(*kv_events_);
+  kv_events_->Publish();
 }
 
 KvCacheStats Engine::Published() const {

@@ -16,6 +16,7 @@
 #include "engine/kernels/context.h"
 #include "engine/kv_cache/block_pool.h"
 #include "engine/kv_cache/geometry.h"
+#include "engine/kv_cache/kv_event_log.h"
 #include "engine/serving/block_map.h"
 #include "engine/serving/draft_model.h"
 #include "engine/serving/drafter.h"
@@ -36,6 +37,8 @@ struct EngineOptions {
   int64_t max_waiting_tokens = 1 << 20;        // of their prompts and predictions
   std::chrono::milliseconds queue_timeout{0};  // a longer wait is refused; 0: never
   bool prefix_cache = true;
+  // Number of the first batch of events of the prefix cache, at least 1; 0: no events.
+  uint64_t kv_events = 0;
   double max_slowdown =
       PrefillThrottle::kDefaultMaxSlowdown;  // of decoding by prefill; see PrefillThrottle
   // Only on a model that verifies drafts (BackendInfo).
@@ -80,7 +83,8 @@ class Engine {
   // Median time of a decode-only step; zero if no sequence is decoding.
   PrefillThrottle::Duration decode_step() const;
   KvCacheStats Stats() const;
-  // Publishes the current statistics to other threads, if anything changed since the last call.
+  // Publishes the current statistics, and the events of the prefix cache since the last call, to
+  // other threads, if anything changed since then.
   void Publish() TRIPTYCH_EXCLUDES(published_mutex_);
   // The statistics published last. Callable from any thread; does not wait for a step.
   KvCacheStats Published() const TRIPTYCH_EXCLUDES(published_mutex_);
@@ -90,6 +94,13 @@ class Engine {
   std::vector<SequenceStats> Sequences(const SequenceQuery& query = {}) const;
   // Scans every block.
   BlockMap MapBlocks() const;
+  // The events of the prefix cache; null if there are none. Readable from any thread.
+  const KvEventLog* kv_events() const { return kv_events_.get(); }
+  // As KvEventLog::OnBatch. REQUIRES: there are events.
+  void OnKvEvents(std::function<void()> on_batch) { kv_events_->OnBatch(std::move(on_batch)); }
+  // Publishes kCleared and the blocks that can be found, so that a reader can start here. Scans
+  // every block. REQUIRES: there are events.
+  void RestartKvEvents();
   const BackendInfo& info() const { return info_; }
   const ModelBackend& model() const { return *model_; }
   // For tests that check the statistics.
@@ -175,6 +186,7 @@ class Engine {
   const std::unique_ptr<DraftModel> draft_model_;  // null: there is none
   const BackendInfo info_;
   BlockPool pool_;
+  const std::unique_ptr<KvEventLog> kv_events_;  // may be null; outlives scheduler_
   Scheduler scheduler_;  // destroyed before pool_, to which its sequences release blocks
   const std::chrono::milliseconds queue_timeout_;
   const Clock clock_;

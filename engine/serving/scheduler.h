@@ -133,6 +133,8 @@ class Scheduler {
   int64_t computed_rows() const;
   bool empty() const { return sequences_.empty(); }
   const PrefixCache& prefixes() const { return prefixes_; }
+  // PrefixCache::Observe. The events must outlive the scheduler.
+  void Observe(KvEventLog& events) { prefixes_.Observe(events); }
 
  private:
   using Number = std::pair<uint64_t, uint64_t>;  // request.number + choice, then order

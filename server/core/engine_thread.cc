@@ -38,6 +38,17 @@ void EngineLoopThread::Cancel(size_t model, const std::string& id) {
   }
 }
 
+void EngineLoopThread::OnKvEvents(size_t model, std::function<void()> on_batch) {
+  if (kv_events(model) != nullptr) engines_[model]->OnKvEvents(std::move(on_batch));
+}
+
+void EngineLoopThread::RestartKvEvents(size_t model, std::function<void()> done) {
+  loop_.Post([&engine = *engines_[model], done = std::move(done)] {
+    engine.RestartKvEvents();
+    done();
+  });
+}
+
 std::vector<ModelStats> EngineLoopThread::Snapshot(bool block_maps) {
   std::vector<ModelStats> stats;
   for (size_t i = 0; i < engines_.size(); ++i) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kv_cache/kv_event_log.h"
 #include "engine/serving/engine.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/serving/engine_metrics.h"
@@ -72,6 +73,12 @@ class EngineLoopThread final : public EngineThread {
   std::optional<ExpertLoad> expert_load(size_t model) const {
     return engines_[model]->expert_load();
   }
+  const KvEventLog* kv_events(size_t model) const { return engines_[model]->kv_events(); }
+  // As of KvEventLog, if the model has events. Called before the first request.
+  void OnKvEvents(size_t model, std::function<void()> on_batch);
+  // Restarts the model's events between two steps, then calls `done` on the engines' thread.
+  // REQUIRES: it has some.
+  void RestartKvEvents(size_t model, std::function<void()> done);
 
  private:
   const ModelRegistry& models_;

@@ -2,6 +2,7 @@
 #ifndef TRIPTYCH_SERVER_CORE_MODEL_INFO_H_
 #define TRIPTYCH_SERVER_CORE_MODEL_INFO_H_
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct ModelInfo : serving::ServedModel {
   std::string config_json;                                 // `config` as config.json
   std::shared_ptr<const ChatTemplate> chat_template = {};  // null: chat is refused
   std::vector<std::string> own_chat_templates = {};        // names of the checkpoint's
+  std::filesystem::path checkpoint = {};                   // absolute: a directory or a GGUF file
 };
 
 }  // namespace triptych::server

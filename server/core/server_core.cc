@@ -28,7 +28,8 @@ ServerCore::ServerCore(std::vector<ModelEntry> entries, const AdmissionLimits& l
     : models(TakeModels(entries)),
       engines(models, TakeEngines(entries), std::move(on_device_lost)),
       requests(models, engines, limits, max_message_bytes, std::move(observer)),
-      stats(models, engines, requests) {}
+      stats(models, engines, requests),
+      kv_events(engines, models.models().size()) {}
 
 ServerCore::~ServerCore() {
   engines.Stop();  // first: its thread uses the services

@@ -14,7 +14,9 @@
 #include "server/core/model_info.h"
 #include "server/core/model_registry.h"
 #include "server/core/requests/request_service.h"
+#include "server/core/stats/kv_event_streams.h"
 #include "server/core/stats/stats_service.h"
+#include "server/core/tokenizer_bundles.h"
 #include "server/core/transport_options.h"
 
 namespace triptych::server {
@@ -41,6 +43,8 @@ struct ServerCore {
   EngineLoopThread engines;
   RequestService requests;
   StatsService stats;
+  KvEventStreams kv_events;
+  TokenizerBundles tokenizers;
 };
 
 }  // namespace triptych::server

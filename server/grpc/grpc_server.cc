@@ -19,7 +19,8 @@ namespace {
 // Services with a health status of their own.
 std::vector<std::string> OwnServices() {
   return {v1::AdminService::service_full_name(), v1::InferenceService::service_full_name(),
-          v1::KvCacheService::service_full_name(), v1::ModelService::service_full_name()};
+          v1::KvCacheService::service_full_name(), v1::ModelService::service_full_name(),
+          vllm_wire::VllmEngine::service_full_name()};
 }
 
 std::vector<std::string> AllServices() {
@@ -93,6 +94,7 @@ GrpcServer::GrpcServer(const TransportOptions& options, const AuthGate& gate)
       model_service_(gate),
       kv_cache_service_(gate),
       admin_service_(gate, options.request_drain),
+      vllm_service_(gate),
       reflection_service_(gate, AllServices()),
       credentials_(gate.certificates() != nullptr ? TlsCredentials(gate.certificates())
                                                   : grpc::InsecureServerCredentials()) {
@@ -110,6 +112,7 @@ GrpcServer::GrpcServer(const TransportOptions& options, const AuthGate& gate)
   builder.RegisterService(&model_service_);
   builder.RegisterService(&kv_cache_service_);
   builder.RegisterService(&admin_service_);
+  builder.RegisterService(&vllm_service_);
   if (options.reflection) builder.RegisterService(&reflection_service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
@@ -133,6 +136,7 @@ void GrpcServer::SetHealth(bool serving) {
 void GrpcServer::StartDrain() {
   SetHealth(false);
   inference_service_.StartDrain();
+  vllm_service_.StartDrain();
   drain_ = std::make_unique<Drain>(server_->c_server());
 }
 

@@ -1,4 +1,4 @@
-// gRPC server with all services of triptych.v1.
+// gRPC server with all services of triptych.v1, and vllm.grpc.engine.VllmEngine.
 #ifndef TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 #define TRIPTYCH_SERVER_GRPC_GRPC_SERVER_H_
 
@@ -16,6 +16,7 @@
 #include "server/grpc/kv_cache_service.h"
 #include "server/grpc/model_service.h"
 #include "server/grpc/reflection_service.h"
+#include "server/grpc/vllm_service.h"
 
 namespace triptych::server {
 
@@ -51,6 +52,7 @@ class GrpcServer {
   ModelService model_service_;
   KvCacheService kv_cache_service_;
   AdminService admin_service_;
+  VllmService vllm_service_;
   ReflectionService reflection_service_;
   std::string address_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // used by the server throughout its life

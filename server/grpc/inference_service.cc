@@ -1,8 +1,5 @@
 #include "server/grpc/inference_service.h"
 
-#include <google/protobuf/message.h>
-
-#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -11,21 +8,11 @@
 #include "server/grpc/refused_stream.h"
 #include "server/grpc/score_reactor.h"
 #include "server/grpc/status.h"
+#include "server/grpc/turn.h"
 #include "server/grpc/unary.h"
 #include "server/grpc/wire.h"
 
 namespace triptych::server {
-namespace {
-
-// gRPC keeps a call's context and message until the call is finished.
-RequestService::Turn TurnOf(const grpc::CallbackServerContext* context,
-                            const google::protobuf::Message* message) {
-  // The message as it lies in memory, where even empty strings take some.
-  return {.held_bytes = [message] { return static_cast<int64_t>(message->SpaceUsedLong()); },
-          .is_cancelled = [context] { return context->IsCancelled(); }};
-}
-
-}  // namespace
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* message) {

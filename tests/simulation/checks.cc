@@ -34,6 +34,7 @@ void EngineChecks::Check(const Report& report) {
   CheckTables(report);
   CheckBlocks(report);
   CheckReports(report);
+  CheckEvents(report);
 }
 
 void EngineChecks::CheckTables(const Report& report) {
@@ -158,6 +159,62 @@ void EngineChecks::CheckBlocks(const Report& report) {
   if (pool.peak_allocated() < peak_allocated_)
     report("the peak is the largest allocated value", Text(pool.peak_allocated()));
   peak_allocated_ = pool.peak_allocated();
+}
+
+void EngineChecks::Replay(const KvEventBatch& batch, const Report& report) {
+  const int64_t size = engine_.info().geometry.block_positions;
+  auto tokens = batch.tokens.begin();
+  for (const KvEvent& event : batch.events) {
+    switch (event.kind) {
+      case KvEvent::Kind::kStored:
+        if (!known_.try_emplace(event.block, event.parent, std::vector(tokens, tokens + size))
+                 .second) {
+          report("a block is stored once before it is removed", Text(next_batch_));
+        }
+        tokens += size;
+        break;
+      case KvEvent::Kind::kRemoved:
+        if (known_.erase(event.block) == 0) {
+          report("only a stored block is removed", Text(next_batch_));
+        }
+        break;
+      case KvEvent::Kind::kCleared:
+        known_.clear();
+        break;
+    }
+  }
+  if (tokens != batch.tokens.end()) report("a batch has its blocks' tokens", Text(next_batch_));
+}
+
+void EngineChecks::CheckEvents(const Report& report) {
+  static constexpr const char* kInvariant = "the replayed events are the prefix cache";
+  const KvEventLog& events = *engine_.kv_events();
+  const PrefixCache& prefixes = engine_.scheduler().prefixes();
+  for (auto batch = events.Read(next_batch_); batch != nullptr; batch = events.Read(next_batch_)) {
+    Replay(*batch, report);
+    ++next_batch_;
+  }
+  size_t found = 0;
+  for (int32_t block = 0; block < engine_.pool().total(); ++block) {
+    const auto registered = prefixes.RegisteredAs(block);
+    if (!registered || !registered->keep || registered->key.group != 0) continue;
+    ++found;
+    const auto known = known_.find(prefixes.NameOf(registered->id));
+    if (known == known_.end()) {
+      report(kInvariant, "block " + Text(block) + " is not stored");
+      return;
+    }
+    const PrefixCache::Prefix before = registered->key.before;
+    if (known->second.parent != (before == PrefixCache::kShared
+                                     ? std::nullopt
+                                     : std::optional(prefixes.NameOf(before))) ||
+        !std::equal(registered->key.tokens.begin(), registered->key.tokens.end(),
+                    known->second.tokens.begin(), known->second.tokens.end())) {
+      report(kInvariant, "block " + Text(block) + " is stored with another parent or tokens");
+    }
+  }
+  Equal(kInvariant, report)("the number of stored blocks", std::ssize(known_),
+                            static_cast<int64_t>(found));
 }
 
 void EngineChecks::CheckReports(const Report& report) {

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/kv_cache/kv_event_log.h"
 #include "engine/serving/engine.h"
 #include "tests/support/fake_model.h"
 
@@ -32,6 +35,9 @@ class EngineChecks {
   void CheckTables(const Report& report);
   void CheckBlocks(const Report& report);
   void CheckReports(const Report& report);
+  // Replays the new events, and compares the result with the prefix cache.
+  void CheckEvents(const Report& report);
+  void Replay(const KvEventBatch& batch, const Report& report);
   void CheckRows(const serving::Sequence& sequence, const Report& report) const;
 
   const serving::Engine& engine_;
@@ -43,6 +49,13 @@ class EngineChecks {
   std::vector<int64_t> rows_;   // by block: rows written by its sequences
   std::vector<bool> ids_;       // by id of the prefix cache: registered
   int64_t running_ = 0;
+  // The blocks that the events say can be found, by name.
+  struct Known {
+    std::optional<uint64_t> parent;
+    std::vector<int32_t> tokens;
+  };
+  std::map<uint64_t, Known> known_;
+  uint64_t next_batch_ = 1;
 };
 
 }  // namespace triptych::simulation

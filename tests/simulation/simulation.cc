@@ -310,6 +310,7 @@ class World {
     auto model = std::make_unique<SimulatedModel>(*this, engine, shape.model);
     slot.model = model.get();
     serving::EngineOptions options = shape.options;
+    options.kv_events = 1;
     options.make_drafter = [wrong = shape.wrong_drafts](const serving::Sequence& sequence) {
       return std::make_unique<ScriptedDrafter>(
           [&asked = static_cast<const Asked&>(*sequence.sink),

@@ -104,6 +104,7 @@ class Call final : public std::enable_shared_from_this<Call> {
   void Cancel() TRIPTYCH_EXCLUDES(mutex_);
 
   const std::string& id() const;
+  int32_t sequences() const { return sequences_; }  // of all requests
   // The tokens of each request's prompt. REQUIRES: Start was not called.
   std::vector<PromptTokens> prompts() const TRIPTYCH_EXCLUDES(mutex_);
   // The engine's load when it was done with the last sequence so far; absent before.

@@ -1,0 +1,42 @@
+#include "server/core/stats/kv_event_streams.h"
+
+namespace triptych::server {
+
+KvEventStreams::KvEventStreams(EngineLoopThread& engines, size_t models)
+    : engines_(engines), start_asked_(models) {
+  for (size_t model = 0; model < models; ++model) {
+    engines_.OnKvEvents(model, [this] { TellSoon(); });
+  }
+}
+
+void KvEventStreams::TellSoon() {
+  if (!posted_.exchange(true)) worker_.Post([this] { Tell(); });
+}
+
+void KvEventStreams::Tell() {
+  posted_ = false;
+  const MutexLock lock(mutex_);
+  for (KvEventListener* listener : listeners_) listener->OnEvents();
+}
+
+void KvEventStreams::Add(KvEventListener& listener) {
+  const MutexLock lock(mutex_);
+  listeners_.insert(&listener);
+}
+
+void KvEventStreams::Remove(KvEventListener& listener) {
+  const MutexLock lock(mutex_);
+  listeners_.erase(&listener);
+}
+
+void KvEventStreams::AskForStart(size_t model) {
+  if (start_asked_[model].exchange(true)) return;
+  engines_.RestartKvEvents(model, [this, model] { start_asked_[model] = false; });
+}
+
+void KvEventStreams::End() {
+  ended_ = true;
+  TellSoon();
+}
+
+}  // namespace triptych::server
