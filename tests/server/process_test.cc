@@ -210,7 +210,7 @@ TEST_F(ServerProcessTest, LogsJson) {
   for (const std::string& line : server.lines()) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(json.is_object()) << line;
-    EXPECT_EQ(json.size(), line == line_of_request ? 19 : 3) << line;
+    EXPECT_EQ(json.size(), line == line_of_request ? 21 : 3) << line;
     EXPECT_EQ(json.value("level", ""), "info");
     EXPECT_TRUE(std::regex_match(json.value("time", ""),
                                  std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z")))

@@ -30,9 +30,10 @@ bool HasWaits(const serving::RequestUsage& usage) { return usage.longest_wait.co
 std::string RequestSummary::Text() const {
   std::string text = Head(*this);
   if (!refused) {
-    text += fmt::format("; tokens: prompt {}, cached {}, generated {}; ms: queue {:.1f}",
-                        usage.prompt_tokens, usage.cached_prompt_tokens, usage.generated_tokens,
-                        Ms(usage.queue_time));
+    text += fmt::format(
+        "; tokens: prompt {}, cached {}, generated {}, drafted {}, accepted {}; ms: queue {:.1f}",
+        usage.prompt_tokens, usage.cached_prompt_tokens, usage.generated_tokens,
+        usage.drafted_tokens, usage.accepted_tokens, Ms(usage.queue_time));
     if (usage.first_token_time) {
       text += fmt::format(", first token {:.1f}", Ms(*usage.first_token_time));
     }
@@ -56,6 +57,8 @@ std::string RequestSummary::JsonMembers() const {
     json["prompt_tokens"] = usage.prompt_tokens;
     json["cached_prompt_tokens"] = usage.cached_prompt_tokens;
     json["generated_tokens"] = usage.generated_tokens;
+    json["drafted_tokens"] = usage.drafted_tokens;
+    json["accepted_draft_tokens"] = usage.accepted_tokens;
     json["queue_ms"] = Ms(usage.queue_time);
     if (usage.first_token_time) json["time_to_first_token_ms"] = Ms(*usage.first_token_time);
     if (HasWaits(usage)) {

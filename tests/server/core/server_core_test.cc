@@ -259,7 +259,7 @@ TEST_F(ServerCoreTest, EveryRequestEndsWithALineOfTheLogWithoutItsText) {
   EXPECT_THAT(log.str(),
               AllOf(HasSubstr("request " + id +
                               " of ann on model-0: length; tokens: "
-                              "prompt 3, cached 0, generated 5; ms: queue "),
+                              "prompt 3, cached 0, generated 5, drafted 0, accepted 0; ms: queue "),
                     HasSubstr("request " + cancelled->id() + " of ann on model-0: CANCELLED")));
   EXPECT_THAT(log.str(), testing::Not(HasSubstr(text)));
 }

@@ -239,6 +239,8 @@ TEST_F(CallTest, EndsWithOneSummary) {
   completion.usage.prompt_tokens = 3;
   completion.usage.cached_prompt_tokens = 2;
   completion.usage.generated_tokens = 9;
+  completion.usage.drafted_tokens = 6;
+  completion.usage.accepted_tokens = 4;
   completion.usage.queue_time = std::chrono::milliseconds(1);
   completion.usage.first_token_time = std::chrono::microseconds(3500);
   completion.usage.mean_wait = std::chrono::milliseconds(500);
@@ -253,8 +255,9 @@ TEST_F(CallTest, EndsWithOneSummary) {
   EXPECT_EQ(generation->load().value().waiting, 5);
   ASSERT_THAT(summaries_, SizeIs(1));
   EXPECT_EQ(summaries_[0].Text(),
-            "request p-7 of somebody on small: stop; tokens: prompt 3, cached 2, generated 9; ms: "
-            "queue 1.0, first token 3.5, between tokens 500.00, at most 700.25, end 4000.0; "
+            "request p-7 of somebody on small: stop; tokens: prompt 3, cached 2, generated 9, "
+            "drafted 6, accepted 4; ms: queue 1.0, first token 3.5, between tokens 500.00, at most "
+            "700.25, end 4000.0; "
             "preemptions 1; cache bytes: used 300, peak 512");
   summaries_[0].traceparent = "00-t-p-01";
   EXPECT_TRUE(summaries_[0].Text().ends_with("; traceparent 00-t-p-01"));
@@ -262,7 +265,8 @@ TEST_F(CallTest, EndsWithOneSummary) {
   EXPECT_EQ(summaries_[0].JsonMembers(),
             R"("message":"request p-7 of a\"\\xff\\x0a on small: stop","request_id":"p-7",)"
             R"("client":"a\"\\xff\\x0a","model":"small","outcome":"stop","end":"stop",)"
-            R"("prompt_tokens":3,"cached_prompt_tokens":2,"generated_tokens":9,"queue_ms":1.0,)"
+            R"("prompt_tokens":3,"cached_prompt_tokens":2,"generated_tokens":9,)"
+            R"("drafted_tokens":6,"accepted_draft_tokens":4,"queue_ms":1.0,)"
             R"("time_to_first_token_ms":3.5,"inter_token_mean_ms":500.0,)"
             R"("inter_token_max_ms":700.25,"end_to_end_ms":4000.0,"preemptions":1,)"
             R"("kv_cache_used_bytes":300,"kv_cache_peak_allocated_bytes":512,)"
