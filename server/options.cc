@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 
 #include "engine/backend/server_bytes.h"
 #include "engine/base/address.h"
@@ -19,6 +20,7 @@
 #include "engine/base/version.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/loading/loaded_model.h"
+#include "server/zmq/kv_event_publisher.h"
 
 namespace triptych::server {
 namespace {
@@ -40,6 +42,24 @@ struct Texts {
   std::string otlp_endpoint;
   std::optional<std::string> draft_model;
 };
+
+constexpr std::string_view kTcp = "tcp://";
+
+// The host of an address that CheckZmqAddress admits.
+std::string ZmqHost(const std::string& address) {
+  return address.substr(kTcp.size(), address.rfind(':') - kTcp.size());
+}
+
+// Throws std::invalid_argument unless `text` is tcp://HOST:PORT, where HOST may be *. `others`:
+// what else is allowed.
+void CheckZmqAddress(const std::string& text, const std::string& others) {
+  const std::string rest = text.starts_with(kTcp) ? text.substr(kTcp.size()) : "";
+  const auto address = ParseAddress(rest.starts_with("*:") ? "0.0.0.0" + rest.substr(1) : rest);
+  if (address && address->port > 0) return;
+  throw std::invalid_argument(
+      fmt::format("{} is not an address; allowed: {}tcp://HOST:PORT, such as tcp://*:5557",
+                  Quoted(text), others));
+}
 
 // A CLI11 validator from `parse`, which throws std::invalid_argument on a bad value.
 template <typename Parse>
@@ -224,10 +244,21 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options, Texts& texts) {
   AddSwitch(app, "--prefix-cache", engine.prefix_cache,
             "requests with the same prompt prefix share cached blocks");
   app.add_option("--kv-events", options.kv_events,
-                 "Events of the prefix cache for routers: off, or grpc for SubscribeKvEvents of "
-                 "vllm.grpc.engine.VllmEngine")
-      ->check(CLI::IsMember({"off", "grpc"}))
+                 "Events of the prefix cache for routers: off; grpc, for SubscribeKvEvents of "
+                 "vllm.grpc.engine.VllmEngine; or an address, tcp://HOST:PORT, that publishes them "
+                 "over ZeroMQ, too" +
+                     std::string(KvEventPublisher::IsBuilt() ? "" : " (not in this build)"))
+      ->check(Parses("EVENTS",
+                     [](const std::string& text) {
+                       if (text == kNoKvEvents || text == kGrpcKvEvents) return;
+                       CheckZmqAddress(text, "off, grpc and ");
+                     }))
       ->capture_default_str();
+  app.add_option("--kv-events-replay", options.kv_events_replay,
+                 "ZeroMQ address, tcp://HOST:PORT, where subscribers ask for events again [none]")
+      ->check(Parses("ADDRESS", [](const std::string& text) { CheckZmqAddress(text, ""); }));
+  app.add_option("--kv-events-topic", options.kv_events_topic,
+                 "ZeroMQ topic of the events, such as kv@POD@MODEL for llm-d [empty]");
   engine.speculation = serving::Speculation::kWherePays;
   app.add_option_function<std::string>(
          "--speculation",
@@ -481,6 +512,39 @@ void CheckWhoIsLetIn(const TransportOptions& transport) {
   if (transport.http) check("--http", *transport.http);
 }
 
+// Throws CLI::ValidationError unless the options of cache events fit together. ZeroMQ has neither
+// TLS nor tokens here, and events show the tokens of every client.
+void CheckKvEvents(const ServerOptions& options) {
+  const std::string& events = options.kv_events;
+  if (events != kNoKvEvents && !options.engine.prefix_cache) {
+    throw CLI::ValidationError("--kv-events",
+                               fmt::format("is {}; allowed with --prefix-cache off: off", events));
+  }
+  const bool publishes = PublishesKvEvents(events);
+  const auto needs_address = [&](const char* flag, const std::string& value) {
+    if (publishes || value.empty()) return;
+    throw CLI::ValidationError(flag, "is set; allowed: only with --kv-events tcp://HOST:PORT");
+  };
+  needs_address("--kv-events-replay", options.kv_events_replay);
+  needs_address("--kv-events-topic", options.kv_events_topic);
+  if (!publishes) return;
+  if (options.models.size() > 1) {
+    throw CLI::ValidationError(
+        "--kv-events", fmt::format("is {} with {} models; allowed: one model, or grpc", events,
+                                   options.models.size()));
+  }
+  const auto check = [&](const char* flag, const std::string& address) {
+    if (address.empty() || options.transport.access.insecure) return;
+    if (IsLoopbackHost(ZmqHost(address))) return;
+    throw CLI::ValidationError(
+        flag, fmt::format("{} is reachable from other machines, without authentication; allowed: "
+                          "127.0.0.1, [::1] and localhost; others with --insecure",
+                          address));
+  };
+  check("--kv-events", events);
+  check("--kv-events-replay", options.kv_events_replay);
+}
+
 // Throws CLI::ValidationError if two options contradict each other.
 void CheckTogether(const ServerOptions& options) {
   try {
@@ -509,11 +573,7 @@ void CheckTogether(const ServerOptions& options) {
         fmt::format("is {}; allowed: at most --max-batch-tokens ({}), a row per running sequence",
                     options.engine.max_running, options.engine.max_batch_tokens));
   }
-  if (options.kv_events != kNoKvEvents && !options.engine.prefix_cache) {
-    throw CLI::ValidationError(
-        "--kv-events",
-        fmt::format("is {}; allowed with --prefix-cache off: off", options.kv_events));
-  }
+  CheckKvEvents(options);
   const auto needs_http = [&](const char* flag, bool is_set) {
     if (options.transport.http || !is_set) return;
     throw CLI::ValidationError(flag, "is set; allowed: only with --http HOST:PORT");
@@ -524,6 +584,8 @@ void CheckTogether(const ServerOptions& options) {
 }
 
 }  // namespace
+
+bool PublishesKvEvents(const std::string& kv_events) { return kv_events.starts_with(kTcp); }
 
 std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   int64_t rest = options.kv_cache_bytes;

@@ -22,6 +22,10 @@
 namespace triptych::server {
 
 inline constexpr const char* kNoKvEvents = "off";
+inline constexpr const char* kGrpcKvEvents = "grpc";
+
+// True if events of the prefix cache are published over ZeroMQ.
+bool PublishesKvEvents(const std::string& kv_events);
 
 struct ServerOptions {
   TransportOptions transport;
@@ -40,7 +44,9 @@ struct ServerOptions {
   std::string why_cpu;
   BackendOptions backend;  // except kv_cache_bytes and cache_format: set per model
   serving::EngineOptions engine;
-  std::string kv_events = kNoKvEvents;  // or "grpc"
+  std::string kv_events = kNoKvEvents;  // or kGrpcKvEvents, or tcp://HOST:PORT for ZeroMQ
+  std::string kv_events_replay = {};    // tcp://HOST:PORT; empty: none
+  std::string kv_events_topic = {};
   AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};

@@ -31,6 +31,7 @@
 #include "server/http/http_server.h"
 #include "server/model_log.h"
 #include "server/tracing/span_exporter.h"
+#include "server/zmq/kv_event_publisher.h"
 
 namespace triptych::server {
 namespace {
@@ -296,9 +297,16 @@ Server::Server(const ServerOptions& options) {
     http_server_ = std::make_unique<HttpServer>(*transport.http, transport, *gate_);
     http_address_ = http_server_->address();
   }
+  if (PublishesKvEvents(options.kv_events)) {
+    kv_event_publisher_ =
+        std::make_unique<KvEventPublisher>(KvPublisherOptions{.address = options.kv_events,
+                                                              .replay = options.kv_events_replay,
+                                                              .topic = options.kv_events_topic});
+  }
   core_ = std::make_unique<ServerCore>(LoadModels(options, std::move(models), context),
                                        options.admission, transport.limits.max_message_bytes,
                                        transport.device_lost, std::move(observer));
+  if (kv_event_publisher_ != nullptr) kv_event_publisher_->Start(core_->kv_events);
   gate_->Open(*core_);
   grpc_server_->Serve();
   if (http_server_ != nullptr) http_server_->Serve();
@@ -313,6 +321,7 @@ bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
   if (http_server_ != nullptr) http_server_->StartDrain();
   const bool drained = core_->requests.Drain(drain_timeout);
   core_->kv_events.End();
+  kv_event_publisher_.reset();
   if (http_server_ != nullptr) http_server_->Close(kCloseTimeout);
   http_server_.reset();
   grpc_server_->Close(kCloseTimeout);

@@ -14,6 +14,7 @@ namespace triptych::server {
 class AuthGate;
 class GrpcServer;
 class HttpServer;
+class KvEventPublisher;
 class SpanExporter;
 struct ServerCore;
 
@@ -43,7 +44,8 @@ class Server {
   std::unique_ptr<AuthGate> gate_;
   // Null after Shutdown. Declared after the core, so destroyed before it.
   std::unique_ptr<GrpcServer> grpc_server_;
-  std::unique_ptr<HttpServer> http_server_;  // also null if HTTP is off
+  std::unique_ptr<HttpServer> http_server_;               // also null if HTTP is off
+  std::unique_ptr<KvEventPublisher> kv_event_publisher_;  // also null without ZeroMQ
   std::string address_;
   std::string http_address_;
 };

@@ -52,6 +52,13 @@ std::string TermText(const CachedLayers& group, CacheFormat format) {
               Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes)";
       break;
     }
+    case CacheFormat::kInt4: {
+      const int64_t elements = group.RowElements(), padding = -elements & 3;
+      bytes = "(" + row + " x 1/2 byte + " +
+              (padding > 0 ? std::to_string(padding) + " x 1/2 byte + " : "") +
+              Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes)";
+      break;
+    }
   }
   return Counted(group.layers, "layer") + " x " + bytes;
 }
