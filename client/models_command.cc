@@ -83,6 +83,10 @@ void PrintModels(const Models& models) {
     table.AddRow(std::move(cells));
   }
   Print(table.ToString());
+  for (const v1::Model& model : models) {
+    if (model.kv_cache_formula().empty()) continue;  // of an older server
+    Print(OneLine(model.name()) + ": " + OneLine(model.kv_cache_formula()) + "\n");
+  }
 }
 
 // Prints the defaults of the flags of `generate`, if the server reports them.

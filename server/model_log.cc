@@ -10,6 +10,7 @@
 #include "engine/base/asked_weight_formats.h"
 #include "engine/base/quantities.h"
 #include "engine/base/quoted.h"
+#include "engine/model/cached_layers.h"
 #include "engine/model/latent_shape.h"
 #include "server/core/log.h"
 
@@ -79,6 +80,7 @@ std::vector<std::string> OriginLines(const ModelInfo& model, const ModelOrigins&
   add("KV cache",
       fmt::format("{} ({}), {} positions in {}", Name(model.cache_format), origins.cache,
                   model.info.pool_positions(), FormatBytes(model.info.cache_bytes)));
+  add("cache bytes", CacheFormula(CachedLayersOf(model.config), model.cache_format));
   if (model.draft_model) {
     add("draft model", fmt::format("{}, whose rows the KV cache holds, too", *model.draft_model));
   }

@@ -14,6 +14,7 @@
 
 #include "engine/base/request_limits.h"
 #include "engine/base/version.h"
+#include "engine/model/cached_layers.h"
 #include "engine/text/text_stream.h"
 
 namespace triptych::server {
@@ -426,6 +427,7 @@ v1::Model ToProto(const ModelInfo& model, bool special_tokens) {
   }
   message.set_elements_per_position(ElementsPerPosition(config));
   message.set_bytes_per_position(model.info.geometry.BytesPerPosition());
+  message.set_kv_cache_formula(CacheFormula(CachedLayersOf(config), model.cache_format));
   message.set_mha_bytes_per_position(model.info.geometry.mha_bytes_per_position);
   message.set_max_positions(static_cast<int32_t>(config.max_position_embeddings));
   message.set_pool_positions(model.info.pool_positions());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/parse.h"
+#include "engine/model/cached_layers.h"
 #include "engine/serving/request.h"
 #include "engine/text/tokenizer.h"
 #include "server/core/requests/context_length.h"
@@ -62,6 +63,7 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
       {"kv_cache_dtype", Name(model.cache_format)},
       {"device", model.info.device_memory ? model.info.device_memory->device : "cpu"},
       {"bytes_per_position", model.info.geometry.BytesPerPosition()},
+      {"kv_cache_formula", CacheFormula(CachedLayersOf(model.config), model.cache_format)},
       {"mha_bytes_per_position", model.info.geometry.mha_bytes_per_position},
       {"sliding_window",
        model.config.HasWindows() ? JsonOutput(model.config.sliding_window) : JsonOutput(nullptr)},

@@ -83,6 +83,7 @@ v1::Model MakeModel(const std::string& name, v1::AttentionKind attention, int ti
   model.set_kv_cache_dtype("bfloat16");
   model.set_elements_per_position(2048 / times);
   model.set_bytes_per_position(4096 / times);
+  model.set_kv_cache_formula(std::to_string(4096 / times) + " bytes a position = factors\nof it");
   model.set_mha_bytes_per_position(4096);
   model.set_max_positions(512);
   model.set_pool_positions(87381 * times);
@@ -868,7 +869,10 @@ TEST_F(CliTest, ModelsFitAHundredColumns) {
                   "shakespeare-gqa   GQA   3,276,800   bf16  6.2 MiB        512   1.0 KiB  4.0x"
                   "      512    349,524",
                   "shakespeare-mla   MLA   3,276,800   bf16  6.2 MiB        256     512 B  8.0x"
-                  "      512    699,048"));
+                  "      512    699,048",
+                  "shakespeare-mha: 4096 bytes a position = factors of it",
+                  "shakespeare-gqa: 1024 bytes a position = factors of it",
+                  "shakespeare-mla: 512 bytes a position = factors of it"));
   for (const auto& line : Lines(result.out)) EXPECT_LE(CharacterCount(line), 100u) << line;
 }
 

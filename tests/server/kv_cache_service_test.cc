@@ -83,6 +83,9 @@ TEST(ModelServiceTest, DescribesEachModel) {
     EXPECT_THAT(model.row_elements(), testing::ElementsAreArray(rows[i]));
     EXPECT_EQ(model.elements_per_position(), rows[i][0] + rows[i][1]);
     EXPECT_EQ(model.bytes_per_position(), 4 * (rows[i][0] + rows[i][1]));
+    EXPECT_THAT(
+        model.kv_cache_formula(),
+        testing::StartsWith(std::to_string(model.bytes_per_position()) + " bytes a position = "));
     EXPECT_EQ(model.mha_bytes_per_position(), 4 * 2 * 2 * config.hidden_size);
     EXPECT_EQ(model.weight_dtype(), "float32");
     EXPECT_EQ(model.kv_cache_dtype(), "float32");

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "client/client.h"
+#include "engine/base/quantities.h"
 #include "engine/checkpoint/config/config_file.h"
 #include "engine/decoder/convert_weights.h"
 #include "engine/decoder/read_weights.h"
@@ -147,7 +148,7 @@ TEST_F(ServerProcessTest, LogsEachModel) {
   ServerProcess server(
       Models({"mha", "gqa", "mla"}, {"--kv-cache-bytes", "3MiB", "--expand-from", "12"}));
   ASSERT_NE(server.address(), "");
-  constexpr int kLines = 8;  // of each model
+  constexpr int kLines = 9;  // of each model
   ASSERT_THAT(server.lines(), SizeIs(3 * kLines + 1));
   const std::vector<TestModel> models = OneOfEachKind();
   const std::string time = "^[0-9-]{10} [0-9:.]{12} info    ";
@@ -173,7 +174,8 @@ TEST_F(ServerProcessTest, LogsEachModel) {
             " positions (max_position_embeddings)",
         "weights       float32 (the checkpoint's), ",
         "KV cache      float32 (the default for these weights), " + std::to_string(positions) +
-            " positions in "};
+            " positions in ",
+        "cache bytes   " + FormatCount(bytes) + " bytes a position = "};
     for (size_t line = 0; line < table.size(); ++line) {
       EXPECT_THAT(server.lines()[i * kLines + 1 + line],
                   HasSubstr("model " + name + ": " + table[line]));
@@ -220,7 +222,7 @@ TEST_F(ServerProcessTest, LogsJson) {
   const auto of_model = StartsWith("model mla: ");
   EXPECT_THAT(messages,
               ElementsAre(of_model, of_model, of_model, of_model, of_model, of_model, of_model,
-                          of_model, "listening on " + server.address(),
+                          of_model, of_model, "listening on " + server.address(),
                           "request " + generation->RequestId() + " of 127.0.0.1 on mla: length",
                           "SIGINT: draining for at most 30 s", "drained; bye"));
   EXPECT_THAT(messages[0], HasSubstr("parameters in bfloat16"));

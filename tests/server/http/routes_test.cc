@@ -39,6 +39,8 @@ TEST(RoutesTest, Models) {
   EXPECT_EQ(list.at("data")[2].at("attention"), "mla");
   const v1::KvCacheStats stats = server.Stats("mla");
   EXPECT_EQ(list.at("data")[2].at("bytes_per_position"), stats.bytes_per_position());
+  EXPECT_THAT(list.at("data")[2].at("kv_cache_formula").get<std::string>(),
+              StartsWith(std::to_string(stats.bytes_per_position()) + " bytes a position = "));
   EXPECT_EQ(list.at("data")[2].at("kv_cache_dtype"), "float32");
   EXPECT_EQ(list.at("data")[2].at("device"), "cpu");
   EXPECT_EQ(list.at("data")[2].at("tokenizer"), json({{"kind", "bytes"},
