@@ -32,6 +32,14 @@ std::string CheckLogitBias(const std::string& text) {
   return "must be ID=VALUE, VALUE from " + Describe(limits::kLogitBias) + ", not '" + text + "'";
 }
 
+// The text of a file that a flag names. Throws CLI::ValidationError if it is no text.
+std::string ReadTextFile(const std::string& flag, const std::string& path) {
+  std::string text = ReadFile(flag, path);
+  const std::string error = CheckText(text);
+  if (!error.empty()) throw CLI::ValidationError(flag, "'" + path + "' " + error);
+  return text;
+}
+
 // Adds the flags of the output's form, of which a command takes one.
 void AddFormFlags(CLI::App* app, v1::GenerateRequest& request) {
   const auto begin = [&request](const std::string& flag) {
@@ -55,10 +63,7 @@ void AddFormFlags(CLI::App* app, v1::GenerateRequest& request) {
            name,
            [&request, begin, name, field](const std::string& path) {
              begin(name);
-             const std::string text = ReadFile(name, path);
-             const std::string error = CheckText(text);
-             if (!error.empty()) throw CLI::ValidationError(name, "'" + path + "' " + error);
-             *(request.*field)() = text;
+             *(request.*field)() = ReadTextFile(name, path);
            },
            help)
         ->type_name("FILE");
@@ -129,6 +134,16 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
            });
   AddTokenIds(app, "--stop-tokens", "Tokens that end the output, in addition to the end tokens",
               [&](const v1::TokenIds& ids) { *request.mutable_stop_token_ids() = ids.ids(); });
+  AddNumber<int32_t>(app, "--max-draft-tokens",
+                     "Most tokens that speculation drafts in a step; 0: no speculation [32]",
+                     limits::kDraftTokens, [&](int32_t n) { request.set_max_draft_tokens(n); });
+  app->add_option_function<std::string>(
+         "--prediction-file",
+         [&](const std::string& path) {
+           request.set_prediction(ReadTextFile("--prediction-file", path));
+         },
+         "File with a text that the output may resemble; changes only the speed")
+      ->type_name("FILE");
   app->add_flag_function(
       "--include-stop", [&](int64_t) { request.set_include_stop(true); },
       "Include the matched text of --stop in the output");

@@ -302,7 +302,7 @@ TEST_F(GenerateTest, HowATextBecomesTokensReachesTheRequest) {
   EXPECT_TRUE(MessageDifferencer::Equals(requests()[0], expected)) << requests()[0].DebugString();
 }
 
-TEST_F(GenerateTest, TheFormOfTheOutputReachesTheRequest) {
+TEST_F(GenerateTest, TheFormAndTheDraftsOfTheOutputReachTheRequest) {
   AnswerGenerate({{Last("")}});
   const TemporaryFile file("root ::= [a]\n");
   struct Case {
@@ -322,6 +322,9 @@ TEST_F(GenerateTest, TheFormOfTheOutputReachesTheRequest) {
       {{"--grammar", "root ::= [b]"}, [](auto& request) { request.set_grammar("root ::= [b]"); }},
       {{"--grammar-file", file.path()},
        [](auto& request) { request.set_grammar("root ::= [a]\n"); }},
+      {{"--max-draft-tokens", "0"}, [](auto& request) { request.set_max_draft_tokens(0); }},
+      {{"--prediction-file", file.path()},
+       [](auto& request) { request.set_prediction("root ::= [a]\n"); }},
   };
   for (const auto& [flags, set] : cases) {
     Args args = {"generate"};
