@@ -142,7 +142,7 @@ void AddGenerationFlags(CLI::App* app, v1::GenerateRequest& request) {
          [&](const std::string& path) {
            request.set_prediction(ReadTextFile("--prediction-file", path));
          },
-         "File with a text that the output is expected to resemble; changes only the speed")
+         "File with a text that the output may resemble; changes only the speed")
       ->type_name("FILE");
   app->add_flag_function(
       "--include-stop", [&](int64_t) { request.set_include_stop(true); },
