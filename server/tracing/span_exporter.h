@@ -48,7 +48,7 @@ class SpanExporter {
   std::vector<TracedRequest> waiting_ TRIPTYCH_GUARDED_BY(mutex_);
   int64_t overflow_ TRIPTYCH_GUARDED_BY(mutex_) = 0;  // requests lost for lack of room
   bool stopping_ TRIPTYCH_GUARDED_BY(mutex_) = false;
-  // Of the thread only.
+  // Used by the thread only.
   int64_t unreported_ = 0;  // requests lost since the last line of the log
   std::string why_;         // the latest reason
   std::chrono::steady_clock::time_point next_report_{};

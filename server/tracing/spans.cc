@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using TimePoint = std::chrono::system_clock::time_point;
 
-// Of the protocol's enumerations.
+// Numbers in the protocol's enumerations.
 constexpr int kInternal = 1, kServer = 2, kError = 2;
 
 Json Attribute(const char* key, const std::string& value) {

@@ -306,10 +306,9 @@ TEST_P(DecoderTest, RoundedCacheUnderFloat32Weights) {
     GTEST_SKIP() << "rounding may change the choice of an expert, which no tolerance covers";
   }
   // Rounded to 2^-9 of a number, and to 1/254 and 1/14 of the largest of its group.
-  for (const auto& [format, most] :
-       {std::pair{CacheFormat::kBFloat16, 0.01},
-        {CacheFormat::kInt8, 0.03},
-        {CacheFormat::kInt4, 0.5}}) {
+  for (const auto& [format, most] : {std::pair{CacheFormat::kBFloat16, 0.01},
+                                     {CacheFormat::kInt8, 0.03},
+                                     {CacheFormat::kInt4, 0.5}}) {
     SCOPED_TRACE(Name(format));
     Served served = Serving();
     served.cache_format = format;

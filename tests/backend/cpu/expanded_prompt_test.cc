@@ -86,11 +86,11 @@ TEST(ExpandedPrompt, LogitsAreTheSameBitsWithAndWithout) {
   };
   std::vector<int64_t> ids(kPrompt);
   for (int64_t i = 0; i < kPrompt; ++i) ids[i] = (i * 37) % 256;
-  for (const auto& [d_rope, format] : std::vector<std::pair<int64_t, CacheFormat>>{
-           {0, CacheFormat::kFloat32},
-           {6, CacheFormat::kBFloat16},
-           {6, CacheFormat::kInt8},
-           {6, CacheFormat::kInt4}}) {
+  for (const auto& [d_rope, format] :
+       std::vector<std::pair<int64_t, CacheFormat>>{{0, CacheFormat::kFloat32},
+                                                    {6, CacheFormat::kBFloat16},
+                                                    {6, CacheFormat::kInt8},
+                                                    {6, CacheFormat::kInt4}}) {
     const ModelConfig config = ExpandingModel(d_rope);
     const Weights weights = RandomWeights(config, 1);
     const Served served{
