@@ -49,8 +49,8 @@
 //   rope_interleave (true) is false. mscale_all_dim (0) in rope_scaling: scores are multiplied by
 //   (0.1 mscale_all_dim ln(factor)
 //   + 1)^2.
-//   qk_latent_layernorm (absent), of models that TransMLA converts: whether latents are normed. If it
-//   is there, attention_bias means biases of q_proj and kv_a_proj_with_mqa, not of o_proj.
+//   qk_latent_layernorm (absent), of models that TransMLA converts: whether latents are normed. If
+//   it is there, attention_bias means biases of q_proj and kv_a_proj_with_mqa, not of o_proj.
 // minicpm3: as deepseek_v2, with pairs (i, i + d/2), and
 //   q_lora_rank (768), kv_lora_rank (256), qk_nope_head_dim (64), qk_rope_head_dim (32),
 //   v_head_dim (D / H).
