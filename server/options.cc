@@ -632,8 +632,15 @@ void ResolveDraftModels(const std::optional<std::string>& common,
   }
   if (!common) return;
   check("--draft-model", *common);
+  bool drafts = false;
   for (ModelOptions& model : models) {
     if (!model.draft_model && !drafting.contains(model.name)) model.draft_model = common;
+    drafts = drafts || model.draft_model == common;
+  }
+  if (!drafts) {
+    throw std::invalid_argument("--draft-model: " + Quoted(*common) +
+                                " drafts for no model; allowed: only with a model that it can "
+                                "draft for");
   }
 }
 

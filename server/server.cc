@@ -285,6 +285,9 @@ Server::Server(const ServerOptions& options) {
     span_exporter_ = std::make_unique<SpanExporter>(*options.tracing);
     observer = [this](const RequestSummary& summary) { span_exporter_->Add(summary); };
     LogInfo("tracing: spans go to {}", options.tracing->collector.Text());
+    if (!options.tracing->other_protocol.empty()) {
+      LogWarning("tracing: the protocol is http/json, not {}", options.tracing->other_protocol);
+    }
   }
   if (!options.why_cpu.empty()) LogWarning("--device auto is cpu: {}", options.why_cpu);
   std::vector<LoadOptions> models = OpenModels(options);

@@ -124,10 +124,12 @@ Result<std::shared_ptr<const TokenizerBundle>> Read(const ModelInfo& model) {
   }
   std::vector<fs::path> paths;
   int64_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model.checkpoint, error)) {
-    if (!IsTokenizerFile(entry.path()) || !entry.is_regular_file(error)) continue;
-    paths.push_back(entry.path());
-    bytes += static_cast<int64_t>(entry.file_size(error));
+  fs::directory_iterator entry(model.checkpoint, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code unreadable;
+    if (!IsTokenizerFile(entry->path()) || !entry->is_regular_file(unreadable)) continue;
+    paths.push_back(entry->path());
+    bytes += static_cast<int64_t>(entry->file_size(unreadable));
   }
   if (paths.empty()) return NoBundle(model, "its directory has no tokenizer files any more");
   if (bytes > TokenizerBundles::kMaxBytes) {

@@ -34,12 +34,15 @@ class CallReactor : public AlarmedReactor<Base>, public CallListener {
     const std::shared_ptr<CallListener> self(this->shared_from_this(), this);
     call_ = std::move(call).value();
     call_->Start(self);  // nothing after it may throw: Begin would be called again
-    if (begun_or_cancelled_.exchange(true)) call_->Cancel();
+    begun_ = true;
+    if (cancelled_) call_->Cancel();
   }
 
   void OnReady() final { Advance(); }
+  // May be called again.
   void OnCancel() final {
-    if (begun_or_cancelled_.exchange(true)) call_->Cancel();
+    cancelled_ = true;
+    if (begun_) call_->Cancel();
   }
 
  protected:
@@ -64,8 +67,9 @@ class CallReactor : public AlarmedReactor<Base>, public CallListener {
 
  private:
   std::shared_ptr<Call> call_;  // once it begins
-  // Whichever of the two comes second cancels the call, which has been started then.
-  std::atomic<bool> begun_or_cancelled_ = false;
+  // Whichever of the two is set second finds the other one set, and cancels the call.
+  std::atomic<bool> begun_ = false;  // call_ is started
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace triptych::server

@@ -190,7 +190,7 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
 grpc::ServerWriteReactor<smg_wire::GetTokenizerChunk>* VllmService::GetTokenizer(
     grpc::CallbackServerContext* context, const smg_wire::GetTokenizerRequest* /*message*/) {
   using Refused = RefusedStream<smg_wire::GetTokenizerChunk>;
-  const Result<AuthorizedCall> entry = gate_.Enter(CredentialsOf(*context), Scope::kInference);
+  const Result<AuthorizedCall> entry = gate_.EnterToCompute(CredentialsOf(*context));
   if (!entry.ok()) return new Refused(ToStatus(entry.error(), *context));
   ServerCore& core = entry.value().core;
   const Result<size_t> model = FindModel(core, *context);

@@ -98,12 +98,12 @@ SpanExporter::~SpanExporter() {
 void SpanExporter::Add(const RequestSummary& summary) {
   const auto now = std::chrono::system_clock::now();
   const MutexLock lock(mutex_);
+  std::optional<TracedRequest> traced = ids_.Trace(summary, now);
+  if (!traced) return;
   if (waiting_.size() >= kMaxWaiting) {
     ++overflow_;
     return;
   }
-  std::optional<TracedRequest> traced = ids_.Trace(summary, now);
-  if (!traced) return;
   waiting_.push_back(*std::move(traced));
   if (waiting_.size() == kBatch) changed_.NotifyAll();
 }

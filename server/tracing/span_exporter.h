@@ -27,7 +27,8 @@ class SpanExporter {
   static constexpr std::chrono::seconds kTimeout{3};
 
   explicit SpanExporter(TracingOptions options);
-  // Sends what waits, at most a batch, within a second after the batch that is being sent.
+  // Sends what waits, at most a batch, within two seconds after the batch that is being sent. A
+  // search for the collector's address may take longer.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;

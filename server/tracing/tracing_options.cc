@@ -1,7 +1,9 @@
 #include "server/tracing/tracing_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
@@ -149,7 +151,10 @@ std::optional<TracingOptions> ReadTracingOptions(const std::string& endpoint,
     where = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
     address = value(where.c_str());
     is_whole = true;
-    if (value("OTEL_SDK_DISABLED") == "true" || value("OTEL_TRACES_EXPORTER") == "none") return {};
+    std::string disabled = value("OTEL_SDK_DISABLED");
+    std::transform(disabled.begin(), disabled.end(), disabled.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (disabled == "true" || value("OTEL_TRACES_EXPORTER") == "none") return {};
   }
   if (address.empty()) {
     where = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -172,6 +177,9 @@ std::optional<TracingOptions> ReadTracingOptions(const std::string& endpoint,
   if (value(name.c_str()).empty()) name = "OTEL_EXPORTER_OTLP_HEADERS";
   options.headers = ParseHeaders(name, value(name.c_str()));
   if (!value("OTEL_SERVICE_NAME").empty()) options.service_name = value("OTEL_SERVICE_NAME");
+  std::string protocol = value("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+  if (protocol.empty()) protocol = value("OTEL_EXPORTER_OTLP_PROTOCOL");
+  if (protocol != "http/json") options.other_protocol = protocol;
   options.sampler = ParseSampler(value("OTEL_TRACES_SAMPLER"), value("OTEL_TRACES_SAMPLER_ARG"));
   return options;
 }

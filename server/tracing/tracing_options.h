@@ -32,6 +32,8 @@ struct TracingOptions {
   HttpUrl collector;  // takes spans in the JSON of OTLP
   std::vector<std::pair<std::string, std::string>> headers;
   std::string service_name = "triptych";
+  // A protocol that a variable asks for, and that is not the one in use; or empty.
+  std::string other_protocol;
   TraceSampler sampler;
 };
 
@@ -42,7 +44,8 @@ using Variable = std::function<const char*(const char* name)>;
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT name one too. The others are OTEL_EXPORTER_OTLP_HEADERS,
 // OTEL_EXPORTER_OTLP_TRACES_HEADERS, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER,
 // OTEL_TRACES_SAMPLER_ARG, OTEL_TRACES_EXPORTER and OTEL_SDK_DISABLED, as OpenTelemetry's
-// specification has them. Absent: no tracing. Throws std::invalid_argument that names the flag or
+// specification has them. OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_EXPORTER_OTLP_TRACES_PROTOCOL change
+// nothing. Absent: no tracing. Throws std::invalid_argument that names the flag or
 // the variable, its value, and what is allowed.
 std::optional<TracingOptions> ReadTracingOptions(const std::string& endpoint,
                                                  const Variable& variable);

@@ -14,6 +14,7 @@
 #include <msgpack.hpp>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -89,6 +90,8 @@ class KvEventPublisher::Sockets final : public KvEventListener {
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
     pub_.set(zmq::sockopt::sndhwm, kMostUnread);
+    // A subscription names the beginning of a topic.
+    pub_.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(topic_.size()) + kMostRequestBytes);
     Bind(pub_, "--kv-events", options.address);
     if (options.replay.empty()) return;
     replay_.set(zmq::sockopt::sndhwm, kMostReplayed);
@@ -100,7 +103,7 @@ class KvEventPublisher::Sockets final : public KvEventListener {
       streams_->Remove(*this);
       stopping_ = true;
       OnEvents();
-      thread_.join();
+      if (thread_.joinable()) thread_.join();
     }
     close(wake_);
   }
@@ -126,9 +129,15 @@ class KvEventPublisher::Sockets final : public KvEventListener {
   };
 
   static void Bind(zmq::socket_t& socket, const std::string& flag, const std::string& address) {
+    constexpr std::string_view kLocalhost = "tcp://localhost:";
+    std::string numeric = address;  // ZeroMQ binds to no names of hosts
+    if (address.starts_with(kLocalhost)) {
+      numeric = "tcp://127.0.0.1:" + address.substr(kLocalhost.size());
+    }
     socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::ipv6, address.find('[') != address.npos);
     try {
-      socket.bind(address);
+      socket.bind(numeric);
     } catch (const zmq::error_t& e) {
       throw std::runtime_error(flag + " " + address + ": cannot listen there: " + e.what());
     }

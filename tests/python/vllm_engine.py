@@ -295,6 +295,24 @@ def test_abort(server):
     next(endless("a request"))  # the id is free again
 
 
+def test_abort_before_the_start(server):
+    """Several aborts of a request whose schema is still compiled, and a client that leaves."""
+    import worker_pb2 as worker
+    for i in range(40):
+        name = f"early {i}"
+        properties = {f"p{i}_{j}": {"type": "string", "maxLength": 50 + i} for j in range(40)}
+        stream = server.stream("Generate", worker.GenerateRequest(
+            request_id=name, stream=True, text="a", sampling_params=worker.SamplingParams(
+                json_schema=json.dumps({"type": "object", "properties": properties}),
+                max_tokens=5)), worker.GenerateResponse)
+        server.call("Abort", worker.AbortRequest(request_ids=[name] * 5), worker.AbortResponse)
+        if i % 2 == 0:
+            stream.cancel()
+            continue
+        ends = [one.complete.finish_reason for one in stream if one.HasField("complete")]
+        check(ends in (["abort"], ["length"], ["stop"]), f"an early abort: {ends}")
+
+
 def test_info(server):
     import common_pb2 as common
     import worker_pb2 as worker
@@ -499,6 +517,7 @@ def main():
         test_generate(server)
         test_refusals(server)
         test_abort(server)
+        test_abort_before_the_start(server)
         test_info(server)
         test_generate(server)  # it lives
     test_events(options.bin)

@@ -309,6 +309,10 @@ TEST(ResolveDraftModelsTest, RefusesModelsThatCannotDraft) {
     return RefusalOf<std::invalid_argument>([&] { ResolveDraftModels(common, models); });
   };
   EXPECT_EQ(error(WithDrafts({{}, {}}), "x"), "--draft-model: \"x\" is not served; allowed: a, b");
+  EXPECT_EQ(
+      error(WithDrafts({{}}), "a"),
+      "--draft-model: \"a\" drafts for no model; allowed: only with a model that it can draft "
+      "for");
   EXPECT_EQ(error(WithDrafts({"x", {}})),
             "draft-model of model a: \"x\" is not served; allowed: b");
   EXPECT_EQ(error(WithDrafts({"b", "c", {}})),

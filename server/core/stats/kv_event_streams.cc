@@ -10,7 +10,12 @@ KvEventStreams::KvEventStreams(EngineLoopThread& engines, size_t models)
 }
 
 void KvEventStreams::TellSoon() {
-  if (!posted_.exchange(true)) worker_.Post([this] { Tell(); });
+  if (posted_.exchange(true)) return;
+  try {
+    worker_.Post([this] { Tell(); });
+  } catch (...) {  // no memory: the next event tries again
+    posted_ = false;
+  }
 }
 
 void KvEventStreams::Tell() {

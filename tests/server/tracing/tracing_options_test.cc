@@ -49,7 +49,7 @@ TEST(TracingOptions, TheFlagPrecedesTheVariables) {
 
 TEST(TracingOptions, VariablesSwitchItOff) {
   for (const auto& [name, value] :
-       Variables{{"OTEL_SDK_DISABLED", "true"}, {"OTEL_TRACES_EXPORTER", "none"}}) {
+       Variables{{"OTEL_SDK_DISABLED", "True"}, {"OTEL_TRACES_EXPORTER", "none"}}) {
     const Variables variables = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://all"}, {name, value}};
     EXPECT_EQ(Collector("", variables), "none") << name;
     EXPECT_NE(Collector("http://flag", variables), "none") << name;
@@ -59,11 +59,13 @@ TEST(TracingOptions, VariablesSwitchItOff) {
 TEST(TracingOptions, HeadersNameAndSampler) {
   const auto options = Read("http://c", {{"OTEL_EXPORTER_OTLP_HEADERS", "a=b%20c, x-key = v=1 ,"},
                                          {"OTEL_SERVICE_NAME", "chat"},
+                                         {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
                                          {"OTEL_TRACES_SAMPLER", "traceidratio"},
                                          {"OTEL_TRACES_SAMPLER_ARG", "0.25"}});
   ASSERT_TRUE(options.has_value());
   EXPECT_THAT(options->headers, ElementsAre(Pair("a", "b c"), Pair("x-key", "v=1")));
   EXPECT_EQ(options->service_name, "chat");
+  EXPECT_EQ(options->other_protocol, "grpc");
   EXPECT_EQ(options->sampler.ratio, 0.25);
   EXPECT_FALSE(options->sampler.follows_parent);
   EXPECT_TRUE(Read("http://c", {})->sampler.follows_parent);
