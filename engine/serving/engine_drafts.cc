@@ -52,14 +52,26 @@ int64_t Engine::MostByDraftModel(Sequence& sequence, int64_t most) const {
 
 void Engine::CatchUp(const std::vector<Chunk>& chunks, std::span<int64_t> counts,
                      PrefillThrottle::Duration others) {
+  // Blocks up to this size are filled as a whole: a sequence that stopped within a shared block
+  // would lose rows there to another one that fills it.
+  constexpr int64_t kMostWhole = 128;
+  const int64_t size = info().geometry.block_positions;
   caught_up_.assign(chunks.size(), 0);
   int64_t rows = speculation_.MostCaughtUp(std::ssize(chunks), others);
+  bool first = true;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const Sequence& sequence = *chunks[i].sequence;
     if (counts[i] == 0 || sequence.speculation.draft.strength != Draft::kByDraftModel) continue;
     const int64_t behind = sequence.length() - 1 - sequence.draft_rows;
-    caught_up_[i] = std::min(rows, behind);
-    rows -= caught_up_[i];
+    int64_t most = rows;
+    if (most < behind && size <= kMostWhole) {
+      const int64_t begun = sequence.draft_rows % size;
+      const int64_t whole = (begun + most) / size * size - begun;
+      most = whole > 0 ? whole : first ? size - begun : 0;  // the first one moves on in any case
+    }
+    caught_up_[i] = std::min(most, behind);
+    rows = std::max<int64_t>(rows - caught_up_[i], 0);
+    first = false;
     if (caught_up_[i] < behind) counts[i] = 0;
   }
 }
