@@ -13,7 +13,7 @@
 namespace triptych::tools::inspect_test {
 namespace {
 
-// A latent has 40 elements in each of two layers. In int8 it has two scales of two bytes.
+// A latent has 40 elements in each of two layers. In int8 and int4 it has two scales of two bytes.
 TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
   const TempDir dir;
   ModelConfig config = SmallModel(AttentionKind::kMla);
@@ -22,10 +22,11 @@ TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
   SaveCheckpoint(dir.path() / "model", config, RandomWeights(config, 1));
   testing::internal::CaptureStdout();
   Inspect(dir.path() / "model", /*list_tensors=*/false);
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              testing::AllOf(testing::HasSubstr("  cache row, by layer  40, 40 elements\n"),
-                             testing::HasSubstr("  cache per position   80 elements; bytes: 160 in "
-                                                "bfloat16, 320 in float32, 88 in int8\n")));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::AllOf(testing::HasSubstr("  cache row, by layer  40, 40 elements\n"),
+                     testing::HasSubstr("  cache per position   80 elements; bytes: 160 in "
+                                        "bfloat16, 320 in float32, 48 in int4, 88 in int8\n")));
 }
 
 TEST(InspectTest, SaysWhichLayersHaveAWindow) {

@@ -187,7 +187,7 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
       }
     }
     if (cells[1] == "none") {
-      EXPECT_NEAR(healed, own, 5e-3) << key;
+      EXPECT_NEAR(healed, converted, 5e-3) << key;
     }
     if (cells[9] != "21") continue;
     const std::string name = key.substr(0, key.size() - 2);
