@@ -698,7 +698,7 @@ TEST_F(ServerOptionsTest, ABadValueGivesOneLineThatNamesIt) {
       {{"--model", model, "--dtype", "float16"},
        "--dtype: float16 not in {bfloat16,float32,int4,int8}"},
       {{"--model", model, "--dtype", "1"}, "--dtype"},
-      {{"--model", model, "--kv-cache-dtype", "int4"}, "--kv-cache-dtype"},
+      {{"--model", model, "--kv-cache-dtype", "int2"}, "--kv-cache-dtype"},
       {{"--model", model, "--device", "gpu"}, "--device: gpu is not available; allowed: cpu"},
       {{"--model", model, "--device", "cuda:99"}, "--device: cuda:99 is not available"},
       {{"--model", model, "--expand-from", "-1"},
