@@ -162,8 +162,8 @@ HWY_INLINE void ReadPanels(const AttentionSplit<Element>& s, const Part<Element>
   const int64_t size = width * s.stride / kNumbers<Element>;  // elements of a panel's group
   const int64_t groups_ahead = std::min(CeilDiv(kAhead, size * kElementBytes), s.groups);
   // Bytes that a query prefetches per element that it reads.
-  const float fetched = static_cast<float>(s.stride * kElementBytes / kNumbers<Element>) /
-                        static_cast<float>(s.queries);
+  const int64_t element_bytes = s.stride * kElementBytes / kNumbers<Element>;
+  const float fetched = static_cast<float>(element_bytes) / static_cast<float>(s.queries);
   for (; panel + kPanels <= s.panels; panel += kPanels) {
     const Element* const* const panels = part.panels + panel;
     for (int64_t group = 0; group < s.groups; ++group) {
