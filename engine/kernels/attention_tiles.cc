@@ -71,14 +71,15 @@ HWY_INLINE FloatVec LoadPanel(const Element* x, int v) {
 HWY_INLINE FloatVec LoadPanel(const Int4Pair* x, int v) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> bits;
-  uint32_t halves[2];  // of the panel: its even positions, and its odd ones
-  std::memcpy(halves, x, sizeof(halves));
-  // Position p is the integer p / 2 of its half.
+  // Even positions are in the first half of a panel, odd ones in the second. Position p is the
+  // integer p / 2 of its half.
 #if HWY_TARGET == HWY_SCALAR
+  uint32_t halves[2];
+  std::memcpy(halves, x, sizeof(halves));
   const auto shifted = hn::Set(bits, halves[v % 2] << (28 - v / 2 * 4));
 #else
   uint64_t word;
-  std::memcpy(&word, halves, sizeof(word));
+  std::memcpy(&word, x, sizeof(word));
   const auto both = hn::BitCast(bits, hn::Set(hn::Repartition<uint64_t, FloatTag>(), word));
   const auto position = hn::Iota(bits, static_cast<uint32_t>(v * kLanes));
   const auto shift = hn::Sub(hn::Set(bits, 28), hn::ShiftLeft<2>(hn::ShiftRight<1>(position)));

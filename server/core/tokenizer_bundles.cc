@@ -1,6 +1,5 @@
 #include "server/core/tokenizer_bundles.h"
 
-#include <openssl/sha.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "server/core/sha256.h"
 
 namespace triptych::server {
 namespace {
@@ -102,14 +102,6 @@ class ZipWriter {
   std::string zip_, directory_;
   size_t files_ = 0;
 };
-
-std::string Sha256Hex(std::string_view bytes) {
-  std::array<uint8_t, SHA256_DIGEST_LENGTH> hash;
-  SHA256(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), hash.data());
-  std::string hex;
-  for (const uint8_t byte : hash) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
 
 Error NoBundle(const ModelInfo& model, const std::string& why) {
   return {.code = ErrorCode::kNotFound,

@@ -1,13 +1,11 @@
 #include "server/http/ollama_models.h"
 
-#include <openssl/sha.h>
 #include <spdlog/fmt/fmt.h>
-#include <spdlog/fmt/ranges.h>
 
-#include <array>
 #include <utility>
 
 #include "server/core/requests/context_length.h"
+#include "server/core/sha256.h"
 #include "server/http/error_response.h"
 #include "server/http/fields.h"
 #include "server/http/json_output.h"
@@ -37,10 +35,7 @@ JsonOutput Details(const ModelInfo& model) {
 
 // Ollama's programs shorten a digest that each model has. It is not of the weights.
 std::string Digest(const ModelInfo& model) {
-  const std::string text = model.name + '\n' + model.config_json;
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  return fmt::format("{:02x}", fmt::join(digest, ""));
+  return Sha256Hex(model.name + '\n' + model.config_json);
 }
 
 JsonOutput Listed(const ModelInfo& model) {

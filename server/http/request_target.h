@@ -19,9 +19,6 @@ struct RequestTarget {
 // An error if a parameter of the query is given twice.
 Result<RequestTarget> ParseTarget(std::string_view target);
 
-// Decodes %XX; anything else stays unchanged.
-std::string PercentDecode(std::string_view text);
-
 }  // namespace triptych::server
 
 #endif  // TRIPTYCH_SERVER_HTTP_REQUEST_TARGET_H_

@@ -12,6 +12,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/version.h"
 #include "server/core/log.h"
+#include "server/core/percent_decode.h"
 #include "server/core/requests/tokenization_queue.h"
 #include "server/core/stats/metrics.h"
 #include "server/http/chat_completions.h"

@@ -40,14 +40,17 @@ class Exchange {
 
   // Returns what went wrong, or "".
   std::string Run(std::chrono::seconds timeout) {
-    resolver_.async_resolve(url_.host, url_.port, [&](beast::error_code error, auto found) {
-      if (Failed(error, "no address")) return;
-      stream_.expires_after(timeout);
-      stream_.async_connect(found, [&](beast::error_code connect_error, const auto&) {
-        if (Failed(connect_error, "no connection")) return;
-        Send();
-      });
-    });
+    std::string host = url_.address.host;
+    if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+    resolver_.async_resolve(
+        host, std::to_string(url_.address.port), [&](beast::error_code error, auto found) {
+          if (Failed(error, "no address")) return;
+          stream_.expires_after(timeout);
+          stream_.async_connect(found, [&](beast::error_code connect_error, const auto&) {
+            if (Failed(connect_error, "no connection")) return;
+            Send();
+          });
+        });
     io_.run_for(timeout + std::chrono::seconds(1));  // the address has no limit of its own
     if (!done_ && error_.empty()) error_ = "no answer";
     return error_;
@@ -146,8 +149,7 @@ std::string SpanExporter::Send(const std::vector<TracedRequest>& batch,
                                std::chrono::seconds timeout) const {
   const HttpUrl& url = options_.collector;
   http::request<http::string_body> request(http::verb::post, url.path, 11);
-  const bool is_ipv6 = url.host.find(':') != std::string::npos;
-  request.set(http::field::host, (is_ipv6 ? '[' + url.host + ']' : url.host) + ':' + url.port);
+  request.set(http::field::host, url.Authority());
   request.set(http::field::user_agent, "triptych/" + std::string(Version()));
   request.set(http::field::content_type, "application/json");
   request.set(http::field::connection, "close");

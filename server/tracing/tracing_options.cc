@@ -2,49 +2,27 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
+#include "engine/base/parse.h"
 #include "engine/base/quoted.h"
+#include "server/core/percent_decode.h"
 
 namespace triptych::server {
 namespace {
 
 constexpr const char* kTracesPath = "/v1/traces";
-constexpr const char* kOtlpPort = "4318";  // of OTLP over HTTP
+constexpr int kOtlpPort = 4318;  // of OTLP over HTTP
 
 [[noreturn]] void Refuse(const std::string& where, const std::string& value,
                          const std::string& allowed) {
   throw std::invalid_argument(where + " is " + Quoted(value) + "; allowed: " + allowed);
 }
 
-bool IsPort(std::string_view text) {
-  int port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc() && end == text.data() + text.size() && port > 0 && port < 65536;
-}
-
 // True if all characters are visible ASCII, as in a header or a request line.
 bool IsVisible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-}
-
-std::string PercentDecoded(std::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    const char* const digits = text.data() + i + 1;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2) {
-      decoded += static_cast<char>(value);
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
 }
 
 std::string_view Trimmed(std::string_view text) {
@@ -68,7 +46,7 @@ std::vector<std::pair<std::string, std::string>> ParseHeaders(const std::string&
     const size_t equals = entry.find('=');
     const std::string_view name = Trimmed(entry.substr(0, equals));
     std::string value;
-    if (equals != entry.npos) value = PercentDecoded(Trimmed(entry.substr(equals + 1)));
+    if (equals != entry.npos) value = PercentDecode(Trimmed(entry.substr(equals + 1)));
     const bool is_valid =
         equals != entry.npos && !name.empty() && std::all_of(name.begin(), name.end(), is_token) &&
         std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -84,11 +62,9 @@ std::vector<std::pair<std::string, std::string>> ParseHeaders(const std::string&
 TraceSampler ParseSampler(const std::string& name, const std::string& argument) {
   double ratio = 1;
   if (name.ends_with("traceidratio") && !argument.empty()) {
-    char* end = nullptr;
-    ratio = std::strtod(argument.c_str(), &end);
-    if (*end != '\0' || !(ratio >= 0 && ratio <= 1)) {
-      Refuse("OTEL_TRACES_SAMPLER_ARG", argument, "0 to 1");
-    }
+    const auto parsed = ParseNumber<double>(argument, 0, 1);
+    if (!parsed) Refuse("OTEL_TRACES_SAMPLER_ARG", argument, "0 to 1");
+    ratio = *parsed;
   }
   if (name.empty() || name == "parentbased_always_on") return {1, true};
   if (name == "parentbased_always_off") return {0, true};
@@ -103,38 +79,30 @@ TraceSampler ParseSampler(const std::string& name, const std::string& argument) 
 
 }  // namespace
 
-std::string HttpUrl::Text() const {
-  const bool is_ipv6 = host.find(':') != std::string::npos;
-  return "http://" + (is_ipv6 ? '[' + host + ']' : host) + ':' + port + path;
-}
-
-HttpUrl ParseHttpUrl(const std::string& text, const std::string& port) {
+HttpUrl ParseHttpUrl(const std::string& text, int port) {
   constexpr std::string_view kScheme = "http://";
   const auto refuse = [&] {
     throw std::invalid_argument("is " + Quoted(text) +
                                 "; allowed: http://HOST[:PORT][/PATH] (no TLS)");
   };
   if (!text.starts_with(kScheme) || !IsVisible(text) || text.size() > 2048) refuse();
-  std::string_view rest = std::string_view(text).substr(kScheme.size());
-  HttpUrl url{.host = {}, .port = port, .path = "/"};
+  const std::string_view rest = std::string_view(text).substr(kScheme.size());
   const size_t slash = rest.find('/');
+  std::string authority(rest.substr(0, slash));
+  HttpUrl url;
   if (slash != rest.npos) url.path = rest.substr(slash);
-  rest = rest.substr(0, slash);
-  if (rest.find_first_of("@?#") != rest.npos || url.path.find('#') != url.path.npos) refuse();
-  size_t colon = rest.rfind(':');
-  if (rest.starts_with('[')) {
-    const size_t close = rest.find(']');
-    if (close == rest.npos) refuse();
-    url.host = rest.substr(1, close - 1);
-    rest.remove_prefix(close + 1);
-    if (!rest.empty() && rest[0] != ':') refuse();
-    colon = rest.empty() ? rest.npos : 0;
-  } else {
-    url.host = rest.substr(0, colon);
-    if (url.host.find(':') != url.host.npos) refuse();
+  if (authority.find_first_of("@?#") != authority.npos || url.path.find('#') != url.path.npos) {
+    refuse();
   }
-  if (colon != rest.npos) url.port = rest.substr(colon + 1);
-  if (url.host.empty() || !IsPort(url.port)) refuse();
+  if (authority.ends_with(']') || authority.find(':') == authority.npos) {
+    authority += ':' + std::to_string(port);
+  }
+  const std::optional<Address> address = ParseAddress(authority);
+  if (!address || address->port == 0) refuse();
+  const std::string& host = address->host;
+  const bool brackets = host.starts_with('[');
+  if (brackets != host.ends_with(']') || (brackets && host.size() < 3)) refuse();
+  url.address = *address;
   return url;
 }
 

@@ -8,19 +8,21 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/address.h"
+
 namespace triptych::server {
 
 // An address of HTTP without TLS.
 struct HttpUrl {
-  std::string host;  // a name or an address, IPv6 without brackets
-  std::string port;
-  std::string path;  // begins with a slash
+  Address address;         // its port is not 0
+  std::string path = "/";  // begins with a slash
 
-  std::string Text() const;
+  std::string Authority() const { return address.host + ':' + std::to_string(address.port); }
+  std::string Text() const { return "http://" + Authority() + path; }
 };
 
 // Parses http://HOST[:PORT][/PATH]; the default port is `port`. Throws std::invalid_argument.
-HttpUrl ParseHttpUrl(const std::string& text, const std::string& port);
+HttpUrl ParseHttpUrl(const std::string& text, int port);
 
 // Decides which requests have spans.
 struct TraceSampler {

@@ -13,7 +13,6 @@ namespace triptych::checkpoint {
 namespace {
 
 constexpr Range<int64_t> kWidth = config_limits::kWidth;
-constexpr double kMostWeights = 0x1p53;  // beyond it sums are not exact
 
 bool IsOneOf(std::string_view type, std::initializer_list<std::string_view> types) {
   return std::find(types.begin(), types.end(), type) != types.end();

@@ -16,6 +16,9 @@
 
 namespace triptych::checkpoint {
 
+// The most weights of an outline: beyond it sums are not exact.
+inline constexpr double kMostWeights = 0x1p53;
+
 // Weights of all matrices. Norms and biases are left out: a part in a thousand or less.
 struct OutlineWeights {
   double always = 0;     // that every token uses, besides the table of the embedding

@@ -23,8 +23,7 @@ using checkpoint::ModelOutline;
 using checkpoint::OutlineWeights;
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
-constexpr double kMostWeights = 0x1p53;  // beyond it sums are not exact
-constexpr int64_t kStateBytes = 4;       // of an element, in float32
+constexpr int64_t kStateBytes = 4;  // of an element, in float32
 
 // In floating point, because shapes of a config may overflow integers.
 OutlineWeights WeightsOf(const ModelConfig& config) {
@@ -49,7 +48,7 @@ ModelOutline OutlineOf(const ModelConfig& config) {
   outline.cached = CachedLayersOf(config);
   outline.context = config.max_position_embeddings;
   const OutlineWeights weights = WeightsOf(config);
-  if (weights.All() <= kMostWeights) outline.weights = weights;
+  if (weights.All() <= checkpoint::kMostWeights) outline.weights = weights;
   outline.as_mha = {{.row = CachedRow::kHeads,
                      .layers = config.num_hidden_layers,
                      .query_heads = config.num_attention_heads,

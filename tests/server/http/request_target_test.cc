@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/core/percent_decode.h"
+
 namespace triptych::server::request_target_test {
 namespace {
 
