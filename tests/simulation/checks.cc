@@ -167,7 +167,7 @@ void EngineChecks::Replay(const KvEventBatch& batch, const Report& report) {
   for (const KvEvent& event : batch.events) {
     switch (event.kind) {
       case KvEvent::Kind::kStored:
-        if (!known_.try_emplace(event.block, event.parent, std::vector(tokens, tokens + size))
+        if (!known_.emplace(event.block, Known{event.parent, std::vector(tokens, tokens + size)})
                  .second) {
           report("a block is stored once before it is removed", Text(next_batch_));
         }
