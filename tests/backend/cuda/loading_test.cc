@@ -15,6 +15,9 @@
 #include "engine/base/json.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/loading/loaded_model.h"
+#include "server/core/model_info.h"
+#include "server/grpc/wire.h"
+#include "server/http/models.h"
 #include "server/options.h"
 #include "tests/backend/cuda/emulation/emulation.h"
 #include "tests/support/recording_sink.h"
@@ -82,6 +85,15 @@ TEST(HostedOnGpu, SaysWhatItHolds) {
   EXPECT_EQ(model.info.device_memory->weight_bytes, counted.weights);
   EXPECT_EQ(model.info.device_memory->workspace_bytes, counted.workspace);
   EXPECT_EQ(model.info.cache_bytes, model.info.blocks * model.info.geometry.BlockBytes());
+
+  const server::ModelInfo told{static_cast<const serving::ServedModel&>(model), ""};
+  const v1::Model message = server::ToProto(told, /*special_tokens=*/false);
+  EXPECT_EQ(message.device_memory().device(), model.info.device_memory->device);
+  EXPECT_EQ(message.device_memory().weight_bytes(), counted.weights);
+  EXPECT_EQ(message.device_memory().workspace_bytes(), counted.workspace);
+  EXPECT_EQ(message.device_memory().cache_bytes(), model.info.cache_bytes);
+  EXPECT_EQ(Json::parse(server::ModelJson(told, 0).dump()).at("device"),
+            model.info.device_memory->device);
 }
 
 TEST(HostedOnGpu, IsRefusedInOneLineWhereMemoryIsShort) {

@@ -2,6 +2,20 @@
 
 #include <sys/mman.h>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TRIPTYCH_ADDRESS_SANITIZER
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define TRIPTYCH_ADDRESS_SANITIZER
+#endif
+#ifdef TRIPTYCH_ADDRESS_SANITIZER
+#include <pthread.h>
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include <array>
 #include <cstring>
 #include <stdexcept>
@@ -50,10 +64,15 @@ struct Copy {
   bool seen;
 };
 
+struct Stack {
+  char* bottom = nullptr;  // lowest address
+  char* top = nullptr;
+};
+
 // A thread of a block.
 struct Fiber {
   void* stack_pointer = nullptr;  // null before it runs for the first time
-  char* stack = nullptr;          // stack pointer of its first switch
+  Stack stack;                    // once it has run
   std::vector<Copy> copies;       // started copies, in order
   std::vector<size_t> committed;  // by group: number of copies up to its end
 };
@@ -94,34 +113,73 @@ struct Block {
   int current = 0;
   bool descending = false;  // the order of threads
   void* host_stack_pointer = nullptr;
+  Stack host_stack;
   std::string fault;
 };
 Block block;
 
-// The top of a new stack, with a guard page below. Tops are spread over the cache's sets, because
-// the threads of a warp use their stacks in turn.
-char* MakeStack() {
+// A new stack, with a guard page below. Tops are spread over the cache's sets, because the threads
+// of a warp use their stacks in turn.
+Stack MakeStack() {
   constexpr size_t kColors = 32, kColorBytes = 11 * 64;
   static size_t made = 0;
   void* const memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   mprotect(memory, kGuardBytes, PROT_NONE);
-  return static_cast<char*>(memory) + kGuardBytes + kStackBytes - made++ % kColors * kColorBytes;
+  char* const bottom = static_cast<char*>(memory) + kGuardBytes;
+  return {bottom, bottom + kStackBytes - made++ % kColors * kColorBytes};
 }
 
-std::vector<char*> free_stacks;
+std::vector<Stack> free_stacks;
 
-char* TakeStack() {
+#ifdef TRIPTYCH_ADDRESS_SANITIZER
+// AddressSanitizer knows the bounds of the stack in use.
+Stack HostStack() {
+  pthread_attr_t attributes;
+  void* bottom = nullptr;
+  size_t size = 0;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &bottom, &size);
+  pthread_attr_destroy(&attributes);
+  return {static_cast<char*>(bottom), static_cast<char*>(bottom) + size};
+}
+void BeforeSwitch(void** fake_stack, const Stack& to) {
+  __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.top - to.bottom);
+}
+void AfterSwitch(void* fake_stack) {
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+}
+// The frames of a stack's last fiber were left, not returned from.
+void Forget(const Stack& stack) {
+  __asan_unpoison_memory_region(stack.bottom, stack.top - stack.bottom);
+}
+#else
+Stack HostStack() { return {}; }
+void BeforeSwitch(void** /*fake_stack*/, const Stack& /*to*/) {}
+void AfterSwitch(void* /*fake_stack*/) {}
+void Forget(const Stack& /*stack*/) {}
+#endif
+
+Stack TakeStack() {
   if (free_stacks.empty()) return MakeStack();
-  char* const stack = free_stacks.back();
+  const Stack stack = free_stacks.back();
   free_stacks.pop_back();
+  Forget(stack);
   return stack;
+}
+
+// Stores the current stack pointer in `from`, and continues on another stack.
+void Switch(void** from, void* const* to, const Stack& stack) {
+  void* fake_stack = nullptr;
+  BeforeSwitch(&fake_stack, stack);
+  triptych_switch_fiber(from, to);
+  AfterSwitch(fake_stack);
 }
 
 void SwitchToHost() {
   void* unused = nullptr;
-  triptych_switch_fiber(&unused, &block.host_stack_pointer);
+  Switch(&unused, &block.host_stack_pointer, block.host_stack);
 }
 
 // Removes the next thread to run from the list.
@@ -140,9 +198,9 @@ int NextReady() {
 void RunThreads();
 
 // Prepares a stack so that the first switch to its fiber starts RunThreads.
-void* FirstFrame(char* stack) {
+void* FirstFrame(const Stack& stack) {
   constexpr int kSavedRegisters = 6;
-  auto** top = reinterpret_cast<void**>(stack);
+  auto** top = reinterpret_cast<void**>(stack.top);
   *--top = nullptr;  // as if called: the stack is aligned to 16 bytes before a return address
   *--top = reinterpret_cast<void*>(&RunThreads);
   for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
@@ -157,7 +215,7 @@ void SwitchTo(int next, void** from) {
     fiber.stack = TakeStack();
     fiber.stack_pointer = FirstFrame(fiber.stack);
   }
-  triptych_switch_fiber(from, &fiber.stack_pointer);
+  Switch(from, &fiber.stack_pointer, fiber.stack);
 }
 
 void Wait() {
@@ -183,13 +241,17 @@ void Exit() {
 // Runs the current thread, then others that have not started yet, on the same stack. Most kernels
 // have no barriers, so all their threads run without a switch.
 void RunThreads() {
-  char* const stack = block.fibers[block.current].stack;
+  AfterSwitch(nullptr);
+  const Stack stack = block.fibers[block.current].stack;
   for (;;) {
     (*block.kernel)();
     Exit();
     if (block.alive == 0) break;
     const int next = NextReady();
-    if (block.fibers[next].stack_pointer == nullptr) continue;
+    if (block.fibers[next].stack_pointer == nullptr) {
+      block.fibers[next].stack = stack;
+      continue;
+    }
     free_stacks.push_back(stack);
     void* unused = nullptr;
     SwitchTo(next, &unused);
@@ -245,6 +307,7 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   block_size = dim3(static_cast<unsigned>(threads));
   grid_size = grid;
   block.kernel = &kernel;
+  block.host_stack = HostStack();
   block.descending = false;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {

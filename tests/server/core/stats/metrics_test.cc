@@ -84,6 +84,18 @@ TEST_F(MetricsTest, SaysHowTokensSpreadOverExpertsOfModelsThatHaveThem) {
                           Not(HasSubstr("triptych_expert_tokens_total{model=\"dense\""))));
 }
 
+TEST_F(MetricsTest, SaysWhatAGpuHolds) {
+  const std::string labels = R"({model="small",attention="mla"})";
+  EXPECT_THAT(MetricsText(std::vector{Metrics()}),
+              AllOf(HasSubstr("\ntriptych_device_weight_bytes" + labels + " 0\n"),
+                    HasSubstr("\ntriptych_device_workspace_bytes" + labels + " 0\n")));
+  model_.info.device_memory = {
+      .device = "cuda:0", .kernels = "", .weight_bytes = 700, .workspace_bytes = 30};
+  EXPECT_THAT(MetricsText(std::vector{Metrics()}),
+              AllOf(HasSubstr("\ntriptych_device_weight_bytes" + labels + " 700\n"),
+                    HasSubstr("\ntriptych_device_workspace_bytes" + labels + " 30\n")));
+}
+
 TEST_F(MetricsTest, HistogramsAddUp) {
   for (const double seconds : {0.00005, 0.003, 0.004, 1000.0}) {
     metrics_.inter_token_time.Add(seconds);
