@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -63,6 +64,8 @@ class SchemaCompiler {
   Expression StringOf(const OrderedJson& schema, const std::string& path);
   // A string without its quotation marks.
   Expression Content(const OrderedJson& schema, const std::string& path);
+  // The texts that fit both, a pattern and the one of a format.
+  Expression PatternOfFormat(const std::string& pattern, const std::string& format);
   Expression NumberOf(const OrderedJson& schema, const std::string& path, bool integer);
   Expression MultipleOf(const OrderedJson& schema, const std::string& path,
                         const std::optional<DecimalBound>& low,
@@ -93,7 +96,8 @@ class SchemaCompiler {
   std::map<const OrderedJson*, Expression> rules_;
   std::vector<Unbuilt> referenced_;
   std::vector<std::unique_ptr<OrderedJson>> merged_;
-  size_t comparisons_ = kMaxComparisons;  // work that is left
+  std::map<std::pair<std::string, std::string>, Expression> common_;  // of pattern and format
+  size_t comparisons_ = kMaxComparisons;                              // work that is left
   int schemas_ = 0;
   int depth_ = 0;
 };

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/base/quoted.h"
+#include "engine/grammar/common_texts.h"
 #include "engine/grammar/compile.h"
-#include "engine/grammar/disjoint.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/regex.h"

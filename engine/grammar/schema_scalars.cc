@@ -1,7 +1,10 @@
 #include <cmath>
-#include <string_view>
+#include <optional>
+#include <string>
 
 #include "engine/base/quoted.h"
+#include "engine/grammar/common_texts.h"
+#include "engine/grammar/compile.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/json_number.h"
 #include "engine/grammar/pattern_length.h"
@@ -14,6 +17,15 @@ namespace triptych::grammar {
 namespace {
 
 constexpr int64_t kMaxDivisor = 100;
+
+// A keyword that is a string; absent if the schema lacks it.
+std::optional<std::string> TextOf(const OrderedJson& schema, const std::string& key,
+                                  const std::string& path) {
+  if (!schema.contains(key)) return std::nullopt;
+  const OrderedJson& value = schema[key];
+  if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
+  return value.get<std::string>();
+}
 constexpr int64_t kMaxMultiples = 4096;
 
 }  // namespace
@@ -26,24 +38,27 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   const int32_t min = CountOf(schema, "minLength", path).value_or(0);
   const int32_t max = CountOf(schema, "maxLength", path).value_or(Expressions::kUnbounded);
   const bool has_length = min > 0 || max != Expressions::kUnbounded;
-  const char* const key = schema.contains("pattern") ? "pattern" : "format";
-  if (!schema.contains(key)) return e_.Repeat(json_.Character(), min, max);
-  const OrderedJson& value = schema[key];
-  if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
-  std::string pattern = value.get<std::string>();
-  if (std::string_view(key) == "pattern" && schema.contains("format")) {
-    FailAt(PathOf(path, "format"), "is not supported together with pattern");
-  }
-  if (std::string_view(key) == "format") {
-    const auto known = FormatPattern(pattern);
-    if (!known) {
-      FailAt(PathOf(path, key),
-             "is " + Quoted(pattern) + ", which is not supported; allowed: " + FormatNames());
+  const auto pattern = TextOf(schema, "pattern", path), format = TextOf(schema, "format", path);
+  const bool has_format = format && !IsAnyText(*format);
+  if (!pattern && !has_format) return e_.Repeat(json_.Character(), min, max);
+  const char* const key = pattern ? "pattern" : "format";
+  std::string known;
+  if (has_format) {
+    if (const auto found = FormatPattern(*format)) {
+      known = *found;
+    } else {
+      FailAt(PathOf(path, "format"),
+             "is " + Quoted(*format) + ", which is not supported; allowed: " + FormatNames());
     }
-    pattern = *known;
   }
   try {
-    const Expression content = ParsePattern(e_, json_, pattern);
+    if (pattern && has_format) {
+      if (has_length) {
+        throw GrammarError("is not supported together with format and minLength or maxLength");
+      }
+      return PatternOfFormat(*pattern, known);
+    }
+    const Expression content = ParsePattern(e_, json_, pattern ? *pattern : known);
     if (!has_length) return content;
     if (const auto bounded = WithLength(e_, json_, content, min, max)) return *bounded;
     throw GrammarError(
@@ -52,6 +67,16 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   } catch (const GrammarError& error) {
     FailAt(PathOf(path, key), error.what());
   }
+}
+
+Expression SchemaCompiler::PatternOfFormat(const std::string& pattern, const std::string& format) {
+  const auto [known, added] = common_.try_emplace({pattern, format});
+  if (!added) return known->second;
+  const Grammar a = Compile(e_, ParsePattern(e_, json_, pattern));
+  const Grammar b = Compile(e_, ParsePattern(e_, json_, format));
+  const auto both = CommonTexts(e_, a, b, comparisons_);
+  if (!both) throw GrammarError("needs too many states together with format");
+  return known->second = *both;
 }
 
 Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string& path,
@@ -66,6 +91,13 @@ Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string
   if (schema.contains("exclusiveMaximum")) {
     const DecimalBound bound = {DecimalOf(schema, "exclusiveMaximum", path), true};
     if (!high || schema["exclusiveMaximum"] <= schema["maximum"]) high = bound;
+  }
+  const auto format = TextOf(schema, "format", path);
+  integer = integer || format == "int32" || format == "int64";
+  if (format == "int32") {
+    constexpr const char *kLeast = "-2147483648", *kGreatest = "2147483647";
+    if (!low || std::stod(low->value) < std::stod(kLeast)) low = {kLeast, false};
+    if (!high || std::stod(high->value) > std::stod(kGreatest)) high = {kGreatest, false};
   }
   if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high);
   if (low || high) return NumberBetween(e_, low, high, integer);

@@ -96,6 +96,9 @@ TEST(JsonSchema, BoundsStrings) {
          {R"({"type": "string", "format": "duration"})", {R"("P1DT2H")", R"("P3W")"}, {R"("P")"}},
          {R"({"type": "string", "format": "email"})", {R"("a.b@c.de")"}, {R"("a@")", R"("@c.de")"}},
          {R"({"type": "string", "format": "ipv4"})", {R"("255.0.10.1")"}, {R"("256.0.0.1")"}},
+         {R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})",
+          {R"("https://a.b:80/c/%20d?e=/#f")", R"("mailto:a@b.c")", R"("urn:a:b")", R"("a:/b")"},
+          {R"("a")", R"("http://a b")", R"("http://")", R"("//a/b")"}},
          {R"({"type": "string", "maxLength": 100000})", {R"("a")"}, {"1"}}});
 }
 
@@ -223,13 +226,33 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
               HasSubstr("may match a name that another pattern matches"));
 }
 
+TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
+  Check({{R"({"type": "string", "format": "date-time", "pattern": "T.*Z$"})",
+          {R"("2024-02-29T00:00:00.5Z")"},
+          {R"("2024-02-30T00:00:00Z")", R"("2024-02-29T00:00:00+01:00")"}},
+         {R"({"type": "string", "format": "uuid", "pattern": "^.{14}4"})",
+          {R"("123e4567-e89b-42d3-a456-426614174000")"},
+          {R"("123e4567-e89b-12d3-a456-426614174000")"}},
+         {R"({"type": "string", "format": "binary", "pattern": "^\"\u00e9+$", "maxLength": 3})",
+          {"\"\\\"\xc3\xa9\""},
+          {R"("a")"}}});
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "^x"})"),
+              HasSubstr("no finite text"));
+  EXPECT_EQ(
+      Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "1", "maxLength": 9})"),
+      ".pattern is not supported together with format and minLength or maxLength");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "uri",
+                                "pattern": "[ab].{12}[cd].{12}[ef]"})"),
+            ".pattern needs too many states together with format");
+}
+
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
   const auto refusal = [](const std::string& schema) { return Refusal(Schema, schema); };
   EXPECT_EQ(refusal(R"({"properties": {"a": {"not": {}}}})"), ".properties.a.not is not supported");
   EXPECT_THAT(refusal(R"({"anyOf": [{}, {"type": "strin"}]})"),
               StartsWith(R"(.anyOf[1].type is "strin"; allowed: array, boolean)"));
   EXPECT_THAT(refusal(R"({"type": "string", "format": "color"})"),
-              StartsWith(R"(.format is "color", which is not supported; allowed: date,)"));
+              StartsWith(R"(.format is "color", which is not supported; allowed: binary,)"));
   EXPECT_THAT(refusal(R"g({"type": "string", "pattern": "a(?=b)"})g"),
               StartsWith(".pattern is not a supported regular expression: look-around"));
   EXPECT_THAT(refusal(R"({"$ref": "http://x/y"})"), StartsWith(R"(.$ref is "http://x/y", which)"));
