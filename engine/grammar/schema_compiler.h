@@ -69,7 +69,7 @@ class SchemaCompiler {
   Expression NumberOf(const OrderedJson& schema, const std::string& path, bool integer);
   Expression MultipleOf(const OrderedJson& schema, const std::string& path,
                         const std::optional<DecimalBound>& low,
-                        const std::optional<DecimalBound>& high);
+                        const std::optional<DecimalBound>& high, bool integer);
 
   // schema_containers.cc: arrays and objects.
   Expression ArrayOf(const OrderedJson& schema, const std::string& path);

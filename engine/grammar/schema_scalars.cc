@@ -1,4 +1,4 @@
-#include <cmath>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -16,7 +16,8 @@
 namespace triptych::grammar {
 namespace {
 
-constexpr int64_t kMaxDivisor = 100;
+constexpr int64_t kMaxUnits = 100;  // of multipleOf, without its decimal point
+constexpr int kMaxDecimals = 6;
 
 // A keyword that is a string; absent if the schema lacks it.
 std::optional<std::string> TextOf(const OrderedJson& schema, const std::string& key,
@@ -99,21 +100,30 @@ Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string
     if (!low || std::stod(low->value) < std::stod(kLeast)) low = {kLeast, false};
     if (!high || std::stod(high->value) > std::stod(kGreatest)) high = {kGreatest, false};
   }
-  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high);
-  if (low || high) return NumberBetween(e_, low, high, integer);
+  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high, integer);
+  if (low || high) {
+    return NumberBetween(e_, low, high, integer ? std::optional(0) : std::nullopt);
+  }
   return integer ? json_.Integer() : json_.Number();
 }
 
 Expression SchemaCompiler::MultipleOf(const OrderedJson& schema, const std::string& path,
                                       const std::optional<DecimalBound>& low,
-                                      const std::optional<DecimalBound>& high) {
-  const OrderedJson& value = schema["multipleOf"];
-  const double divisor = value.is_number() ? value.get<double>() : 0;
-  if (divisor < 1 || divisor > kMaxDivisor || divisor != std::trunc(divisor)) {
-    RefuseKeyword(path, "multipleOf", value, "integers from 1 to " + std::to_string(kMaxDivisor));
+                                      const std::optional<DecimalBound>& high, bool integer) {
+  const auto known = StepOf(DecimalOf(schema, "multipleOf", path));
+  if (!known || known->units > kMaxUnits || known->decimals > kMaxDecimals) {
+    RefuseKeyword(path, "multipleOf", schema["multipleOf"],
+                  "integers from 1 to " + std::to_string(kMaxUnits) +
+                      ", and those with the decimal point moved by up to " +
+                      std::to_string(kMaxDecimals) + " digits, such as 0.01");
   }
-  const auto step = static_cast<int64_t>(divisor);
+  DecimalStep step = *known;
+  if (integer) {
+    // The integers among the multiples of u / 10^d are the multiples of u / gcd(u, 10^d).
+    for (; step.decimals > 0; --step.decimals) step.units /= std::gcd(step.units, 10);
+  }
   if (!low && !high) return grammar::MultipleOf(e_, step);
+  if (step.units == 1) return NumberBetween(e_, low, high, step.decimals);
   if (!high && IsZero(*low) && !low->exclusive) {
     return grammar::MultipleOf(e_, step, /*negative=*/false);
   }
@@ -125,7 +135,7 @@ Expression SchemaCompiler::MultipleOf(const OrderedJson& schema, const std::stri
                std::to_string(kMaxMultiples) + " multiples between them");
   }
   std::vector<Expression> choices;
-  for (const int64_t multiple : *multiples) choices.push_back(e_.Literal(std::to_string(multiple)));
+  for (const std::string& multiple : *multiples) choices.push_back(e_.Literal(multiple));
   return e_.Choice(std::move(choices));
 }
 

@@ -179,6 +179,28 @@ TEST(JsonSchema, BoundsMultiples) {
          {R"({"type": "number", "multipleOf": 5, "minimum": 0})",
           {"0", "5", "1000"},
           {"-5", "-0", "7"}}});
+  Check({{R"({"type": "number", "multipleOf": 0.01})",
+          {"0", "-1", "0.5", "12.34", "1.50", "9999999999.99"},
+          {"-0", "0.001", "1e2", ".5", "1.", "10000000000"}},
+         {R"({"type": "number", "multipleOf": 0.25, "minimum": 0})",
+          {"0", "0.25", "7.5", "7.50", "3"},
+          {"-1", "0.2", "0.3", "0.125"}},
+         {R"({"type": "number", "multipleOf": 2.5, "minimum": -6, "exclusiveMaximum": 5})",
+          {"-5", "-2.5", "0", "2.5"},
+          {"5", "-7.5", "1"}},
+         {R"({"type": "number", "multipleOf": 0.01, "minimum": 0.995, "maximum": 1000000})",
+          {"1", "1.0", "1.01", "1000000", "999999.99"},
+          {"0.99", "0.995", "1.001", "1000000.01"}},
+         {R"({"type": "integer", "multipleOf": 0.4})", {"0", "2", "-10"}, {"1", "0.4", "0.8"}},
+         {R"({"type": "integer", "multipleOf": 0.5, "minimum": 1e6})",
+          {"1000000", "1000001"},
+          {"999999"}}});
+  for (const char* const divisor : {"0", "-0.5", "0.0000001", "1.25e-1", "101", "\"1\"", "1e20"}) {
+    EXPECT_THAT(
+        Refusal(Schema, R"({"type": "number", "multipleOf": )" + std::string(divisor) + "}"),
+        StartsWith(".multipleOf is "))
+        << divisor;
+  }
   for (const char* const bounds :
        {R"("maximum": 8)", R"("minimum": 1)", R"("minimum": 0, "maximum": 1e6)",
         R"("minimum": -1e30, "maximum": 1e30)"}) {
