@@ -39,6 +39,9 @@ class SchemaCompiler {
     Expression member;
     bool required;
   };
+  struct Counts {
+    int32_t min = 0, max = Expressions::kUnbounded;
+  };
 
   // json_schema.cc: values of any kind.
   Expression Value(const OrderedJson& schema, const std::string& path);
@@ -77,9 +80,10 @@ class SchemaCompiler {
   Expression UniqueArray(const OrderedJson& schema, const std::string& path, int32_t min,
                          int32_t max);
   Expression ObjectOf(const OrderedJson& schema, const std::string& path);
-  // Refuses counts that say more than the properties.
-  void CheckCounts(const OrderedJson& schema, const std::string& path,
-                   const std::vector<Property>& members, bool closed) const;
+  // minProperties and maxProperties as far as they say more than the properties. `closed`: there
+  // are no other members.
+  Counts CountsOf(const OrderedJson& schema, const std::string& path,
+                  const std::vector<Property>& members, bool closed) const;
   // Objects without members of known names. `names` are forbidden ones.
   Expression MapOf(const OrderedJson& schema, const std::string& path,
                    const std::vector<std::string>& names, const OrderedJson& value);
@@ -87,8 +91,9 @@ class SchemaCompiler {
   Expression PatternObject(const OrderedJson& schema, const std::string& path,
                            const std::vector<Property>& members,
                            const std::vector<std::string>& names);
-  // The members in their order, then any number of others.
-  Expression Members(const std::vector<Property>& members, std::optional<Expression> others);
+  // The members in their order, then any number of others; as many together as `counts` says.
+  Expression Members(const std::vector<Property>& members, std::optional<Expression> others,
+                     const Counts& counts);
 
   Expressions& e_;
   JsonText json_;

@@ -217,7 +217,11 @@ TEST(JsonSchema, KeepsItemsOfAnEnumUnique) {
           {"[]", R"(["a","a"])", R"([1,1])", R"(["a","b",1])"}},
          {R"({"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": true})",
           {"[]", "[3,1,2]"},
-          {"[1,2,1]", "[1,]"}}});
+          {"[1,2,1]", "[1,]"}},
+         {R"({"type": "array", "items": {"$ref": "#/$defs/e"}, "uniqueItems": true,
+              "$defs": {"e": {"enum": [1, 2], "title": "E"}}})",
+          {"[]", "[2,1]"},
+          {"[1,1]", "[3]"}}});
   for (const char* const items :
        {"{}", R"({"enum": [1, []]})", R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"}) {
     EXPECT_THAT(Refusal(Schema, std::string(R"({"type": "array", "uniqueItems": true, "items": )") +
@@ -246,6 +250,38 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
   }
   EXPECT_THAT(Refusal(Schema, R"({"type": "array", "prefixItems": [)" + objects + "]}"),
               HasSubstr("may match a name that another pattern matches"));
+}
+
+TEST(JsonSchema, CountsProperties) {
+  const std::string three = R"("properties": {"a": {}, "b": {}, "c": {}})";
+  const std::string closed = R"("additionalProperties": false)";
+  Check({{R"({"type": "object", )" + three + "," + closed + R"(, "minProperties": 2})",
+          {R"({"a":1,"b":1})", R"({"a":1,"c":1})", R"({"a":1,"b":1,"c":1})"},
+          {"{}", R"({"a":1})", R"({"c":1})"}},
+         {R"({"type": "object", )" + three + "," + closed + R"(, "minProperties": 1,
+              "maxProperties": 2, "required": ["b"]})",
+          {R"({"b":1})", R"({"a":1,"b":1})", R"({"b":1,"c":1})"},
+          {"{}", R"({"a":1})", R"({"a":1,"b":1,"c":1})"}},
+         {R"({"type": "object", )" + three + R"(, "required": ["c"], "minProperties": 2,
+              "maxProperties": 3})",
+          {R"({"a":1,"c":1})", R"({"c":1,"x":1})", R"({"a":1,"c":1,"x":1})",
+           R"({"c":1,"x":1,"y":1})"},
+          {R"({"c":1})", R"({"a":1,"b":1,"c":1,"x":1})", R"({"x":1,"y":1})"}},
+         {R"({"type": "object", )" + three + R"(, "maxProperties": 0})", {"{}"}, {R"({"a":1})"}},
+         {R"({"type": "object", )" + three + "," + closed + R"(, "maxProperties": 9})",
+          {R"({"a":1,"b":1,"c":1})"},
+          {}}});
+  // Others may repeat a key, which counts once.
+  EXPECT_THAT(Refusal(Schema, R"({"type": "object", "minProperties": 2, )" + three + "}"),
+              StartsWith(".minProperties is 2; allowed: at most 1, one more than required"));
+  EXPECT_THAT(
+      Refusal(Schema, R"({"type": "object", "minProperties": 4, )" + three + "," + closed + "}"),
+      HasSubstr("no finite text"));
+  std::string many;
+  for (int i = 0; i < 60; ++i) many += (i > 0 ? ",\"m" : "\"m") + std::to_string(i) + "\": {}";
+  EXPECT_THAT(
+      Refusal(Schema, R"({"type": "object", "maxProperties": 30, "properties": {)" + many + "}}"),
+      StartsWith(".maxProperties needs too many states"));
 }
 
 TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
