@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/grammar/error.h"
+#include "engine/grammar/schema_keywords.h"
 
 namespace triptych::grammar {
 namespace {
@@ -126,15 +127,6 @@ class Merger {
     throw GrammarError("cannot be joined with another " + key, "." + key);
   }
 
-  // The schema that another asks of a property.
-  static OrderedJson OfProperty(const OrderedJson& schema, const std::string& name) {
-    const auto properties = schema.find("properties");
-    if (properties != schema.end() && properties->is_object() && properties->contains(name)) {
-      return (*properties)[name];
-    }
-    return schema.value("additionalProperties", OrderedJson(true));
-  }
-
   void MergeObjects(const OrderedJson& a, const OrderedJson& b, OrderedJson& merged) {
     OrderedJson properties = OrderedJson::object();
     bool patterns = false, closed = false;
@@ -145,7 +137,7 @@ class Merger {
       if (own == one->end() || !own->is_object()) continue;
       for (const auto& [name, schema] : own->items()) {
         if (!properties.contains(name)) {
-          properties[name] = Merge(OfProperty(a, name), OfProperty(b, name));
+          properties[name] = Merge(PropertyOf(a, name), PropertyOf(b, name));
         }
       }
     }

@@ -57,8 +57,7 @@ class SchemaCompiler {
   Expression Alternatives(const OrderedJson& schema, const std::string& key,
                           const std::string& path);
   // True if it is certain that no value fits both schemas.
-  bool AreDisjoint(const OrderedJson& a, const OrderedJson& b, const std::string& path,
-                   int depth) const;
+  bool AreDisjoint(const OrderedJson& a, const OrderedJson& b, const std::string& path, int depth);
   Expression Constants(const OrderedJson& schema, const std::string& path);
   Expression Constant(const OrderedJson& value);
   Expression Key(const std::string& text);

@@ -119,9 +119,15 @@ std::set<std::string> TypesOf(const OrderedJson& schema, const std::string& path
   return types;
 }
 
-bool HasProperty(const OrderedJson& schema, const std::string& name) {
-  return schema.contains("properties") && schema["properties"].is_object() &&
-         schema["properties"].contains(name);
+const OrderedJson& PropertyOf(const OrderedJson& schema, const std::string& name) {
+  static const OrderedJson any = true;
+  const auto properties = schema.find("properties");
+  if (properties != schema.end() && properties->is_object()) {
+    const auto own = properties->find(name);
+    if (own != properties->end()) return *own;
+  }
+  const auto others = schema.find("additionalProperties");
+  return others == schema.end() || schema.contains("patternProperties") ? any : *others;
 }
 
 std::set<std::string> RequiredOf(const OrderedJson& schema, const std::string& path) {

@@ -46,7 +46,8 @@ bool HasType(const std::set<std::string>& types, const OrderedJson& value);
 // The values of the schema's types that const and enum leave. REQUIRES: the schema has one.
 std::vector<OrderedJson> ConstantsOf(const OrderedJson& schema, const std::string& path);
 std::set<std::string> RequiredOf(const OrderedJson& schema, const std::string& path);
-bool HasProperty(const OrderedJson& schema, const std::string& name);
+// A schema that the member `name` of an object fits: of properties, or else additionalProperties.
+const OrderedJson& PropertyOf(const OrderedJson& schema, const std::string& name);
 // A count such as minLength; absent if the keyword is.
 std::optional<int32_t> CountOf(const OrderedJson& schema, const std::string& key,
                                const std::string& path);

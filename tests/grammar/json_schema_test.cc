@@ -252,6 +252,53 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
               HasSubstr("may match a name that another pattern matches"));
 }
 
+TEST(JsonSchema, TellsAlternativesApart) {
+  Check({{R"({"oneOf": [
+              {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"],
+               "additionalProperties": false},
+              {"type": "object", "properties": {"b": {"type": "null"}, "a": false},
+               "required": ["b"]},
+              {"enum": ["x", 1]}, {"type": "array"}]})",
+          {R"({"a":null})", R"({"b":null})", R"({"b":null,"c":1})", R"("x")", "[]"},
+          {R"({"a":null,"b":null})", "{}", R"("y")"}},
+         // Only one of them requires the member that tells them apart.
+         {R"({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {
+              "a": {"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]},
+              "b": {"type": "object", "properties": {"k": {"const": "b"}}}}})",
+          {R"({"k":"a"})", R"({"k":"b"})", "{}"},
+          {R"({"k":"c"})"}}});
+  const auto refusal = [](const std::string& alternatives) {
+    return Refusal(Schema, R"({"oneOf": [)" + alternatives + "]}");
+  };
+  const std::string overlaps = ".oneOf[1] may accept a value that oneOf[0] accepts, too";
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"a": {}}, "required": ["a"]},
+                         {"type": "object", "properties": {"b": {}}, "required": ["b"]})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false},
+                         {"type": "object", "properties": {"b": {}},
+                          "additionalProperties": false})"),
+              StartsWith(overlaps))
+      << "the empty object";
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"ab": {}}, "required": ["ab"]},
+                         {"type": "object", "patternProperties": {"^a": {}},
+                          "additionalProperties": false})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}})"),
+              StartsWith(overlaps));
+  // Each level names the next one for many members: comparisons are bounded.
+  std::string names, levels;
+  for (int i = 0; i < 100; ++i) names += (i > 0 ? ",\"m" : "\"m") + std::to_string(i) + '"';
+  for (int level = 0; level < 8; ++level) {
+    levels += R"(, "d)" + std::to_string(level) + R"(": {"type": "object", "required": [)" + names +
+              R"(], "additionalProperties": {"$ref": "#/$defs/d)" + std::to_string(level + 1) +
+              R"("}})";
+  }
+  EXPECT_THAT(
+      Refusal(Schema, R"({"$defs": {"d8": {})" + levels +
+                          R"(}, "oneOf": [{"$ref": "#/$defs/d0"}, {"$ref": "#/$defs/d0"}]})"),
+      StartsWith(overlaps));
+}
+
 TEST(JsonSchema, CountsProperties) {
   const std::string three = R"("properties": {"a": {}, "b": {}, "c": {}})";
   const std::string closed = R"("additionalProperties": false)";

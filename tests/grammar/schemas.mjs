@@ -67,6 +67,13 @@ export const schemas = [
     ],
   },
   {
+    oneOf: [
+      { type: 'object', properties: { a: { type: 'null' } }, required: ['a'], additionalProperties: false },
+      { type: 'object', properties: { b: { type: 'null' } }, required: ['b'], additionalProperties: false },
+      { type: 'object', properties: { b: false }, required: ['c'], additionalProperties: { type: 'integer' } },
+    ],
+  },
+  {
     allOf: [
       { type: 'object', properties: { a: { type: 'number' } }, required: ['a'] },
       { properties: { a: { minimum: 3, maximum: 10 }, b: { type: 'null' } }, additionalProperties: false },
