@@ -31,8 +31,8 @@ class Merger {
   OrderedJson Flatten(const OrderedJson& schema) {
     if (!schema.is_object()) return schema;
     const bool has_ref = schema.contains("$ref"), has_all = schema.contains("allOf");
-    if (!has_ref && !has_all) return schema;
-    OrderedJson flat = schema;
+    OrderedJson flat = WithNullAsType(schema);
+    if (!has_ref && !has_all) return flat;
     flat.erase("$ref");
     flat.erase("allOf");
     if (has_ref && schema["$ref"].is_string()) {
@@ -69,12 +69,6 @@ class Merger {
 
   static bool IsOfObject(std::string_view key) {
     return key == "properties" || key == "additionalProperties" || key == "patternProperties";
-  }
-
-  static bool IsAnnotation(std::string_view key) {
-    return key == "title" || key == "description" || key == "default" || key == "examples" ||
-           key == "$comment" || key == "$defs" || key == "definitions" || key == "deprecated" ||
-           key == "readOnly" || key == "writeOnly";
   }
 
   static OrderedJson AsList(const OrderedJson& types) {

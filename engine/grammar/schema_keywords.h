@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -32,7 +33,11 @@ std::string PathOf(const std::string& path, const std::string& key, size_t index
 
 // Refuses keywords that the server does not know.
 void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path);
-// True if there are only annotations.
+// True for keywords that constrain nothing: annotations of JSON Schema and of OpenAPI.
+bool IsAnnotation(std::string_view key);
+// The schema with OpenAPI's nullable as the type null.
+OrderedJson WithNullAsType(const OrderedJson& schema);
+// True if there are only keywords that constrain nothing.
 bool SaysNothing(const OrderedJson& schema);
 OrderedJson Without(const OrderedJson& schema, const std::string& key);
 

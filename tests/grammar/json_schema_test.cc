@@ -252,6 +252,32 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
               HasSubstr("may match a name that another pattern matches"));
 }
 
+TEST(JsonSchema, TakesOpenApisKeywords) {
+  Check({{R"({"type": "object", "x-order": 1, "discriminator": {"propertyName": "k"}, "properties":
+              {"k": {"type": "string", "nullable": true, "enum": ["a", null], "xml": {}},
+               "n": {"type": "integer", "format": "int32", "nullable": false, "x-a": null}},
+              "required": ["k"], "additionalProperties": false, "externalDocs": {}})",
+          {R"({"k":"a"})", R"({"k":null,"n":-2147483648})", R"({"k":"a","n":2147483647})"},
+          {"null", R"({"k":"b"})", R"({"k":"a","n":null})", R"({"k":"a","n":2147483648})"}},
+         {R"({"type": "integer", "nullable": true})", {"1", "null"}, {R"("")"}},
+         {R"({"type": ["number"], "nullable": true, "minimum": 2, "allOf": [{"x-b": 1}]})",
+          {"2", "null"},
+          {"1"}},
+         {R"({"type": "string", "nullable": true, "allOf": [{"type": "string"}]})",
+          {R"("")"},
+          {"null"}},
+         {R"({"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png",
+              "contentSchema": {"not": {}}, "format": "byte"})",
+          {R"("")", R"("YWI=")"},
+          {R"("a")"}},
+         {R"({"type": "string", "format": "password", "minLength": 1})", {R"("x")"}, {R"("")"}}});
+  EXPECT_EQ(Refusal(Schema, R"({"$ref": "#/$defs/a", "nullable": true, "$defs": {"a": {}}})"),
+            ".nullable is true; allowed: true next to type, false");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "null", "allOf": [{"$ref": "#/$defs/a"}], "$defs":
+                                {"a": {"nullable": 1}}})"),
+            ".nullable is 1; allowed: true, false");
+}
+
 TEST(JsonSchema, TellsAlternativesApart) {
   Check({{R"({"oneOf": [
               {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"],
@@ -284,6 +310,8 @@ TEST(JsonSchema, TellsAlternativesApart) {
                           "additionalProperties": false})"),
               StartsWith(overlaps));
   EXPECT_THAT(refusal(R"({"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"type": "string", "nullable": true}, {"type": "null"})"),
               StartsWith(overlaps));
   // Each level names the next one for many members: comparisons are bounded.
   std::string names, levels;

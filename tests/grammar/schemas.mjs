@@ -56,6 +56,7 @@ export const schemas = [
   { type: 'object', properties: { x: { type: 'null' } }, patternProperties: { '^y': { type: 'integer' } }, additionalProperties: false },
   { type: 'object', properties: { a: { type: 'null' }, b: { type: 'null' }, c: { type: 'null' } }, required: ['b'], additionalProperties: false, minProperties: 2, maxProperties: 2 },
   { type: 'object', properties: { a: { type: 'null' }, b: { type: 'null' } }, minProperties: 1, maxProperties: 3 },
+  { type: 'object', 'x-order': 1, properties: { a: { type: 'string', nullable: true, enum: ['x', null], contentEncoding: 'base64' } }, xml: {} },
   { type: 'array', items: { $ref: '#/$defs/size' }, uniqueItems: true, $defs: { size: { enum: ['s', 'm', 'l'] } } },
   { $ref: '#/$defs/node', $defs: { node } },
   { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'array', items: { $ref: '#' } }] },
