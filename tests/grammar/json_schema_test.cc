@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "engine/grammar/schema_keywords.h"
 #include "tests/grammar/texts.h"
 
 namespace triptych::grammar::json_schema_test {
@@ -398,6 +402,80 @@ TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
   EXPECT_THAT(
       refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
       HasSubstr("no finite text"));
+}
+
+// The keywords in backticks in the first column of the document's table, by whether they are kept.
+std::map<bool, std::set<std::string>> DocumentedKeywords() {
+  std::map<bool, std::set<std::string>> keywords;
+  std::ifstream file(TRIPTYCH_HTTP_README);
+  bool in_section = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) in_section = line == "### Keywords of schemas";
+    if (!in_section || !line.starts_with("| `")) continue;
+    const size_t column = line.find(" | ");
+    const bool kept = line.substr(column) != " | refused |";
+    for (size_t at = 0; (at = line.find('`', at)) < column;) {
+      const size_t end = line.find('`', at + 1);
+      keywords[kept].insert(line.substr(at + 1, end - at - 1));
+      at = end + 1;
+    }
+  }
+  return keywords;
+}
+
+TEST(JsonSchema, KeepsTheKeywordsOfTheDocument) {
+  std::map<std::string, std::string> examples = {
+      {"type", R"("type": "null")"},
+      {"const", R"("const": 1)"},
+      {"enum", R"("enum": ["a", null], "minimum": 1)"},
+      {"properties", R"("properties": {"a": {}})"},
+      {"required", R"("required": ["a"])"},
+      {"additionalProperties", R"("additionalProperties": {"type": "null"})"},
+      {"patternProperties", R"("patternProperties": {"a": {}}, "additionalProperties": false)"},
+      {"propertyNames", R"("propertyNames": {"pattern": "a"})"},
+      {"minProperties", R"("properties": {"a": {}}, "minProperties": 1)"},
+      {"maxProperties", R"("properties": {"a": {}, "b": {}}, "maxProperties": 1)"},
+      {"items", R"("items": {"type": "null"})"},
+      {"prefixItems", R"("prefixItems": [true])"},
+      {"minItems", R"("minItems": 2)"},
+      {"maxItems", R"("maxItems": 2)"},
+      {"uniqueItems", R"("items": {"enum": [1, 2]}, "uniqueItems": true)"},
+      {"minLength", R"("minLength": 2)"},
+      {"maxLength", R"("pattern": "^a*$", "maxLength": 2)"},
+      {"pattern", R"("pattern": "0", "format": "date")"},
+      {"format", R"("format": "uri")"},
+      {"minimum", R"("minimum": 1.5)"},
+      {"maximum", R"("maximum": 1.5)"},
+      {"exclusiveMinimum", R"("exclusiveMinimum": 1)"},
+      {"exclusiveMaximum", R"("exclusiveMaximum": 1)"},
+      {"multipleOf", R"("multipleOf": 0.000001, "maximum": 1)"},
+      {"allOf", R"("allOf": [{"minimum": 1}, {"maximum": 2}])"},
+      {"anyOf", R"("anyOf": [{"minimum": 1}, {"maximum": 2}])"},
+      {"oneOf", R"("oneOf": [{"type": "string"}, {"const": 2}])"},
+      {"$ref", R"("items": {"$ref": "#"})"},
+      {"nullable", R"("type": "string", "nullable": true)"}};
+  for (const char* const annotation :
+       {"$defs",       "definitions", "$comment",        "$id",      "$schema",
+        "default",     "deprecated",  "contentEncoding", "title",    "contentMediaType",
+        "description", "example",     "contentSchema",   "examples", "externalDocs",
+        "readOnly",    "writeOnly",   "discriminator",   "xml",      "x-\u2026"}) {
+    examples[annotation] = '"' + std::string(annotation) + R"(": "a")";
+  }
+  std::set<std::string> kept;
+  for (const auto& [keyword, members] : examples) {
+    EXPECT_EQ(Refusal(Schema, "{" + members + "}"), "") << keyword;
+    kept.insert(keyword);
+  }
+  const auto documented = DocumentedKeywords();
+  EXPECT_EQ(documented.at(true), kept);
+  EXPECT_GE(documented.at(false).size(), 17);
+  for (const std::string& keyword : documented.at(false)) {
+    EXPECT_EQ(Refusal(Schema, R"({"properties": {"a": {")" + keyword + R"(": {}}}})"),
+              ".properties.a." + keyword + " is not supported");
+  }
+  for (const auto& [type, keywords] : kKeywordsOfTypes) {
+    for (const std::string& keyword : keywords) EXPECT_TRUE(kept.contains(keyword)) << keyword;
+  }
 }
 
 TEST(JsonSchema, BoundsHostileSchemas) {
