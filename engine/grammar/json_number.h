@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/grammar/expressions.h"
@@ -17,20 +18,34 @@ struct DecimalBound {
   bool exclusive = false;
 };
 
-// Numbers between the bounds, at least one of which is given, without exponents. With `integer`,
-// those without fraction. -0 is none of them.
+// units / 10^decimals
+struct DecimalStep {
+  int64_t units = 1;
+  int decimals = 0;
+};
+
+// A decimal number without exponent, with as few decimals as it needs. Absent if it is negative or
+// 0, or if its digits are no int64.
+std::optional<DecimalStep> StepOf(std::string_view decimal);
+
+// Numbers between the bounds, at least one of which is given, without exponents. `decimals`, if
+// given, bounds the digits after the point; without an upper bound, numbers then have as many
+// digits as multiples do. -0 is none of them.
 Expression NumberBetween(Expressions& expressions, const std::optional<DecimalBound>& low,
-                         const std::optional<DecimalBound>& high, bool integer);
+                         const std::optional<DecimalBound>& high, std::optional<int> decimals);
 
 bool IsZero(const DecimalBound& bound);
 
-// Integers that are multiples of `divisor`, with negative ones or without. REQUIRES: divisor > 0.
-Expression MultipleOf(Expressions& expressions, int64_t divisor, bool negative = true);
+// Multiples of the step, with negative ones or without: with 15 digits, or 12 if it has decimals.
+// Those are the digits for which a validator that divides in float64 is right to 1e-3. REQUIRES:
+// at most 11 decimals.
+Expression MultipleOf(Expressions& expressions, DecimalStep step, bool negative = true);
 
-// The multiples of `divisor` between the bounds, ascending. Absent if a bound has more digits than
-// a float64 tells apart, or if there may be more than 2^16. REQUIRES: divisor > 0.
-std::optional<std::vector<int64_t>> MultiplesBetween(const DecimalBound& low,
-                                                     const DecimalBound& high, int64_t divisor);
+// The multiples of the step between the bounds, ascending. Absent if a bound has more digits than
+// a float64 tells apart, or if there may be more than 2^16. REQUIRES: at most 11 decimals.
+std::optional<std::vector<std::string>> MultiplesBetween(const DecimalBound& low,
+                                                         const DecimalBound& high,
+                                                         DecimalStep step);
 
 }  // namespace triptych::grammar
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/grammar/error.h"
+#include "engine/grammar/schema_keywords.h"
 
 namespace triptych::grammar {
 namespace {
@@ -30,8 +31,8 @@ class Merger {
   OrderedJson Flatten(const OrderedJson& schema) {
     if (!schema.is_object()) return schema;
     const bool has_ref = schema.contains("$ref"), has_all = schema.contains("allOf");
-    if (!has_ref && !has_all) return schema;
-    OrderedJson flat = schema;
+    OrderedJson flat = WithNullAsType(schema);
+    if (!has_ref && !has_all) return flat;
     flat.erase("$ref");
     flat.erase("allOf");
     if (has_ref && schema["$ref"].is_string()) {
@@ -68,12 +69,6 @@ class Merger {
 
   static bool IsOfObject(std::string_view key) {
     return key == "properties" || key == "additionalProperties" || key == "patternProperties";
-  }
-
-  static bool IsAnnotation(std::string_view key) {
-    return key == "title" || key == "description" || key == "default" || key == "examples" ||
-           key == "$comment" || key == "$defs" || key == "definitions" || key == "deprecated" ||
-           key == "readOnly" || key == "writeOnly";
   }
 
   static OrderedJson AsList(const OrderedJson& types) {
@@ -126,15 +121,6 @@ class Merger {
     throw GrammarError("cannot be joined with another " + key, "." + key);
   }
 
-  // The schema that another asks of a property.
-  static OrderedJson OfProperty(const OrderedJson& schema, const std::string& name) {
-    const auto properties = schema.find("properties");
-    if (properties != schema.end() && properties->is_object() && properties->contains(name)) {
-      return (*properties)[name];
-    }
-    return schema.value("additionalProperties", OrderedJson(true));
-  }
-
   void MergeObjects(const OrderedJson& a, const OrderedJson& b, OrderedJson& merged) {
     OrderedJson properties = OrderedJson::object();
     bool patterns = false, closed = false;
@@ -145,7 +131,7 @@ class Merger {
       if (own == one->end() || !own->is_object()) continue;
       for (const auto& [name, schema] : own->items()) {
         if (!properties.contains(name)) {
-          properties[name] = Merge(OfProperty(a, name), OfProperty(b, name));
+          properties[name] = Merge(PropertyOf(a, name), PropertyOf(b, name));
         }
       }
     }

@@ -30,7 +30,7 @@ Expression SchemaCompiler::Alternatives(const OrderedJson& schema, const std::st
         if (AreDisjoint(one, *schemas[j], path, kMaxCompared)) continue;
         FailAt(where, "may accept a value that oneOf[" + std::to_string(j) +
                           "] accepts, too; allowed: alternatives that differ in type or in a "
-                          "required constant, or anyOf");
+                          "required property, or anyOf");
       }
     }
     schemas.push_back(&one);
@@ -40,7 +40,7 @@ Expression SchemaCompiler::Alternatives(const OrderedJson& schema, const std::st
 }
 
 bool SchemaCompiler::AreDisjoint(const OrderedJson& a, const OrderedJson& b,
-                                 const std::string& path, int depth) const {
+                                 const std::string& path, int depth) {
   if (a == false || b == false) return true;
   if (!a.is_object() || !b.is_object() || depth == 0) return false;
   for (const OrderedJson* const one : {&a, &b}) {
@@ -48,33 +48,41 @@ bool SchemaCompiler::AreDisjoint(const OrderedJson& a, const OrderedJson& b,
     const OrderedJson& target = ResolveReference(root_, (*one)["$ref"].get<std::string>(), path);
     return AreDisjoint(target, one == &a ? b : a, path, depth - 1);
   }
-  const std::set<std::string> a_types = TypesOf(a, path), b_types = TypesOf(b, path);
-  const auto is_number = [](const std::string& type) {
-    return type == "integer" || type == "number";
-  };
-  const bool share_type = std::any_of(a_types.begin(), a_types.end(), [&](const auto& type) {
-    return b_types.contains(type) ||
-           (is_number(type) && std::any_of(b_types.begin(), b_types.end(), is_number));
-  });
-  if (!share_type) return true;
   const auto is_constant = [](const OrderedJson& schema) {
     return schema.contains("const") || schema.contains("enum");
   };
-  if (is_constant(a) && is_constant(b)) {
-    const std::vector<OrderedJson> a_values = ConstantsOf(a, path), b_values = ConstantsOf(b, path);
-    return std::none_of(a_values.begin(), a_values.end(), [&](const OrderedJson& one) {
-      return std::find(b_values.begin(), b_values.end(), one) != b_values.end();
-    });
-  }
-  if (a_types != std::set<std::string>{"object"} || b_types != a_types) return false;
-  for (const std::string& name : RequiredOf(a, path)) {
-    const std::set<std::string> others = RequiredOf(b, path);
-    const bool both = others.contains(name) && HasProperty(a, name) && HasProperty(b, name);
-    if (both && AreDisjoint(a["properties"][name], b["properties"][name], path, depth - 1)) {
-      return true;
+  std::set<Json> a_values, b_values;  // in which the order of members means nothing
+  std::set<std::string> a_types, b_types;
+  const auto read = [&](const OrderedJson& schema, auto& values, auto& types) {
+    if (!is_constant(schema)) {
+      types = TypesOf(schema, path);
+      if (types.contains("integer")) types.insert("number");
+      return;
     }
-  }
-  return false;
+    for (const OrderedJson& one : ConstantsOf(schema, path)) {
+      types.insert(TypeOf(one));
+      values.insert(Json(one));
+    }
+  };
+  read(a, a_values, a_types);
+  read(b, b_values, b_types);
+  const std::set<std::string> a_required = RequiredOf(a, path), b_required = RequiredOf(b, path);
+  const size_t work = 1 + a_values.size() + b_values.size() + a_required.size() + b_required.size();
+  comparisons_ -= std::min(work, comparisons_);
+  if (comparisons_ == 0) return false;
+  const auto are_none_of = [](const auto& ones, const auto& others) {
+    return std::none_of(ones.begin(), ones.end(),
+                        [&](const auto& one) { return others.contains(one); });
+  };
+  if (are_none_of(a_types, b_types)) return true;
+  if (is_constant(a) && is_constant(b)) return are_none_of(a_values, b_values);
+  if (a_types != std::set<std::string>{"object"} || b_types != a_types) return false;
+  // Both alternatives judge a member that one of them requires.
+  const auto disagree_about = [&](const std::string& name) {
+    return AreDisjoint(PropertyOf(a, name), PropertyOf(b, name), path, depth - 1);
+  };
+  return std::any_of(a_required.begin(), a_required.end(), disagree_about) ||
+         std::any_of(b_required.begin(), b_required.end(), disagree_about);
 }
 
 Expression SchemaCompiler::Constants(const OrderedJson& schema, const std::string& path) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -38,6 +39,9 @@ class SchemaCompiler {
     Expression member;
     bool required;
   };
+  struct Counts {
+    int32_t min = 0, max = Expressions::kUnbounded;
+  };
 
   // json_schema.cc: values of any kind.
   Expression Value(const OrderedJson& schema, const std::string& path);
@@ -53,8 +57,7 @@ class SchemaCompiler {
   Expression Alternatives(const OrderedJson& schema, const std::string& key,
                           const std::string& path);
   // True if it is certain that no value fits both schemas.
-  bool AreDisjoint(const OrderedJson& a, const OrderedJson& b, const std::string& path,
-                   int depth) const;
+  bool AreDisjoint(const OrderedJson& a, const OrderedJson& b, const std::string& path, int depth);
   Expression Constants(const OrderedJson& schema, const std::string& path);
   Expression Constant(const OrderedJson& value);
   Expression Key(const std::string& text);
@@ -63,10 +66,12 @@ class SchemaCompiler {
   Expression StringOf(const OrderedJson& schema, const std::string& path);
   // A string without its quotation marks.
   Expression Content(const OrderedJson& schema, const std::string& path);
+  // The texts that fit both, a pattern and the one of a format.
+  Expression PatternOfFormat(const std::string& pattern, const std::string& format);
   Expression NumberOf(const OrderedJson& schema, const std::string& path, bool integer);
   Expression MultipleOf(const OrderedJson& schema, const std::string& path,
                         const std::optional<DecimalBound>& low,
-                        const std::optional<DecimalBound>& high);
+                        const std::optional<DecimalBound>& high, bool integer);
 
   // schema_containers.cc: arrays and objects.
   Expression ArrayOf(const OrderedJson& schema, const std::string& path);
@@ -74,9 +79,10 @@ class SchemaCompiler {
   Expression UniqueArray(const OrderedJson& schema, const std::string& path, int32_t min,
                          int32_t max);
   Expression ObjectOf(const OrderedJson& schema, const std::string& path);
-  // Refuses counts that say more than the properties.
-  void CheckCounts(const OrderedJson& schema, const std::string& path,
-                   const std::vector<Property>& members, bool closed) const;
+  // minProperties and maxProperties as far as they say more than the properties. `closed`: there
+  // are no other members.
+  Counts CountsOf(const OrderedJson& schema, const std::string& path,
+                  const std::vector<Property>& members, bool closed) const;
   // Objects without members of known names. `names` are forbidden ones.
   Expression MapOf(const OrderedJson& schema, const std::string& path,
                    const std::vector<std::string>& names, const OrderedJson& value);
@@ -84,8 +90,9 @@ class SchemaCompiler {
   Expression PatternObject(const OrderedJson& schema, const std::string& path,
                            const std::vector<Property>& members,
                            const std::vector<std::string>& names);
-  // The members in their order, then any number of others.
-  Expression Members(const std::vector<Property>& members, std::optional<Expression> others);
+  // The members in their order, then any number of others; as many together as `counts` says.
+  Expression Members(const std::vector<Property>& members, std::optional<Expression> others,
+                     const Counts& counts);
 
   Expressions& e_;
   JsonText json_;
@@ -93,7 +100,8 @@ class SchemaCompiler {
   std::map<const OrderedJson*, Expression> rules_;
   std::vector<Unbuilt> referenced_;
   std::vector<std::unique_ptr<OrderedJson>> merged_;
-  size_t comparisons_ = kMaxComparisons;  // work that is left
+  std::map<std::pair<std::string, std::string>, Expression> common_;  // of pattern and format
+  size_t comparisons_ = kMaxComparisons;                              // work that is left
   int schemas_ = 0;
   int depth_ = 0;
 };

@@ -4,20 +4,22 @@
 #include <utility>
 
 #include "engine/base/quoted.h"
+#include "engine/grammar/common_texts.h"
 #include "engine/grammar/compile.h"
-#include "engine/grammar/disjoint.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/matcher.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_keywords.h"
+#include "engine/grammar/schema_references.h"
 
 namespace triptych::grammar {
 namespace {
 
 const OrderedJson kAny = true;
-constexpr size_t kMaxUnique = 8;    // values of items that differ: their sets are states
-constexpr size_t kMaxPatterns = 8;  // of one object: each is compared with the others
+constexpr size_t kMaxUnique = 8;       // values of items that differ: their sets are states
+constexpr size_t kMaxPatterns = 8;     // of one object: each is compared with the others
+constexpr int64_t kMaxCounted = 1024;  // properties times counts of them: states
 
 }  // namespace
 
@@ -67,7 +69,12 @@ Expression SchemaCompiler::UniqueArray(const OrderedJson& schema, const std::str
            "is not supported; allowed: with items of an enum of at most " +
                std::to_string(kMaxUnique) + " texts, numbers, booleans and null");
   };
-  const OrderedJson& items = schema.contains("items") ? schema["items"] : kAny;
+  const OrderedJson* found = schema.contains("items") ? &schema["items"] : &kAny;
+  if (found->is_object() && found->contains("$ref") && SaysNothing(Without(*found, "$ref"))) {
+    Value(*found, PathOf(path, "items"));  // checks it
+    found = &ResolveReference(root_, (*found)["$ref"].get<std::string>(), path);
+  }
+  const OrderedJson& items = *found;
   if (!items.is_object() || schema.contains("prefixItems")) refuse();
   for (const char* const key : {"$ref", "allOf", "anyOf", "oneOf"}) {
     if (items.contains(key)) refuse();
@@ -124,7 +131,7 @@ Expression SchemaCompiler::ObjectOf(const OrderedJson& schema, const std::string
   const std::string more_path = PathOf(path, "additionalProperties");
   for (const std::string& name : std::set<std::string>(required)) add(name, more, more_path);
   if (members.empty()) return MapOf(schema, path, names, more);
-  CheckCounts(schema, path, members, more == false);
+  const Counts counts = CountsOf(schema, path, members, more == false);
   if (schema.contains("propertyNames")) {
     FailAt(PathOf(path, "propertyNames"), "is not supported together with properties");
   }
@@ -132,20 +139,30 @@ Expression SchemaCompiler::ObjectOf(const OrderedJson& schema, const std::string
   if (more != false) {
     others = json_.Member(json_.KeyExcept(names), Value(more, more_path));
   }
-  return json_.Object(Members(members, others));
+  return json_.Object(Members(members, others, counts));
 }
 
-void SchemaCompiler::CheckCounts(const OrderedJson& schema, const std::string& path,
-                                 const std::vector<Property>& members, bool closed) const {
-  const auto required = std::count_if(members.begin(), members.end(),
-                                      [](const Property& one) { return one.required; });
-  if (CountOf(schema, "minProperties", path).value_or(0) > required) {
-    FailAt(PathOf(path, "minProperties"), "is not supported together with optional properties");
+SchemaCompiler::Counts SchemaCompiler::CountsOf(const OrderedJson& schema, const std::string& path,
+                                                const std::vector<Property>& members,
+                                                bool closed) const {
+  const auto required = static_cast<int32_t>(std::count_if(
+      members.begin(), members.end(), [](const Property& one) { return one.required; }));
+  Counts counts{.min = CountOf(schema, "minProperties", path).value_or(0),
+                .max = CountOf(schema, "maxProperties", path).value_or(Expressions::kUnbounded)};
+  if (counts.min <= required) counts.min = 0;
+  if (closed && counts.max >= std::ssize(members)) counts.max = Expressions::kUnbounded;
+  // A repeated key counts once.
+  if (!closed && counts.min > required + 1) {
+    RefuseKeyword(path, "minProperties", schema["minProperties"],
+                  "at most " + std::to_string(required + 1) +
+                      ", one more than required, or \"additionalProperties\": false");
   }
-  const auto max = CountOf(schema, "maxProperties", path);
-  if (max && (!closed || *max < std::ssize(members))) {
-    FailAt(PathOf(path, "maxProperties"), "is not supported together with optional properties");
+  const int64_t counted = std::max(counts.min, counts.max);
+  if (counted > 0 && std::min(counted, std::ssize(members)) * std::ssize(members) > kMaxCounted) {
+    FailAt(PathOf(path, counts.min > 0 ? "minProperties" : "maxProperties"),
+           "needs too many states together with " + std::to_string(members.size()) + " properties");
   }
+  return counts;
 }
 
 Expression SchemaCompiler::MapOf(const OrderedJson& schema, const std::string& path,
@@ -215,28 +232,49 @@ Expression SchemaCompiler::PatternObject(const OrderedJson& schema, const std::s
   }
   const Expression others = e_.Choice(std::move(matching));
   if (members.empty()) return json_.Object(json_.List(others, 0, Expressions::kUnbounded));
-  return json_.Object(Members(members, others));
+  return json_.Object(Members(members, others, {}));
 }
 
 Expression SchemaCompiler::Members(const std::vector<Property>& members,
-                                   std::optional<Expression> others) {
-  const Expression nothing = e_.Literal("");
-  // The rest after a member, and after none.
-  Expression after = others ? e_.Star(e_.Sequence({json_.Comma(), *others})) : nothing;
-  Expression first = others ? json_.List(*others, 0, Expressions::kUnbounded) : nothing;
-  for (size_t i = members.size(); i > 0; --i) {
-    const auto& [member, required] = members[i - 1];
-    const Expression with = e_.Sequence({json_.Space(), member, after});
-    const Expression more = e_.Sequence({json_.Comma(), member, after});
-    const auto rule = [&, is_required = required](Expression present, Expression absent) {
-      const Expression made = e_.Rule("members");  // keeps the nesting flat
-      e_.Define(made, is_required ? present : e_.Choice({present, absent}));
-      return made;
-    };
-    first = rule(with, first);
-    after = rule(more, after);
+                                   std::optional<Expression> others, const Counts& counts) {
+  const bool bounded = counts.max != Expressions::kUnbounded;
+  // The highest number of members that is told apart; without a bound, it stands for more, too.
+  const auto most = static_cast<int32_t>(
+      std::min<int64_t>(bounded ? counts.max : std::max(counts.min, 1), std::ssize(members)));
+  // [c]: the rest after c members.
+  std::vector<Expression> rest;
+  for (int32_t count = 0; count <= most; ++count) {
+    const int32_t min = std::max(counts.min - count, 0);
+    const int32_t max = bounded ? counts.max - count : Expressions::kUnbounded;
+    if (!others || max == 0) {
+      rest.push_back(min > 0 ? e_.Choice({}) : e_.Literal(""));
+    } else if (bounded && max < min) {
+      rest.push_back(e_.Choice({}));
+    } else if (count == 0) {
+      rest.push_back(json_.List(*others, min, max));
+    } else {
+      rest.push_back(e_.Repeat(e_.Sequence({json_.Comma(), *others}), min, max));
+    }
   }
-  return first;
+  for (size_t i = members.size(); i > 0; --i) {
+    const auto& [value, required] = members[i - 1];
+    Expression member = value;
+    if (most > 1) {  // one copy for all counts
+      member = e_.Rule("member");
+      e_.Define(member, value);
+    }
+    for (int32_t count = 0; count <= most; ++count) {
+      std::vector<Expression> choices;
+      if (count < most || !bounded) {
+        choices.push_back(e_.Sequence(
+            {count == 0 ? json_.Space() : json_.Comma(), member, rest[std::min(count + 1, most)]}));
+      }
+      if (!required) choices.push_back(rest[count]);
+      rest[count] = e_.Rule("members");  // keeps the nesting flat
+      e_.Define(rest[count], e_.Choice(std::move(choices)));
+    }
+  }
+  return rest[0];
 }
 
 }  // namespace triptych::grammar

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 
 #include "engine/base/quoted.h"
 #include "engine/grammar/error.h"
@@ -13,9 +14,23 @@ namespace {
 
 const std::set<std::string> kTypes = {"array",  "boolean", "integer", "null",
                                       "number", "object",  "string"};
-const std::set<std::string> kAnnotations = {
-    "$comment",    "$defs",    "$id",     "$schema",  "default", "definitions", "deprecated",
-    "description", "examples", "example", "readOnly", "title",   "writeOnly"};
+const std::set<std::string, std::less<>> kAnnotations = {
+    "$comment",         "$defs",         "$id",       "$schema",     "contentEncoding",
+    "contentMediaType", "contentSchema", "default",   "definitions", "deprecated",
+    "description",      "discriminator", "example",   "examples",    "externalDocs",
+    "readOnly",         "title",         "writeOnly", "xml"};
+
+bool IsNullable(const OrderedJson& schema) {
+  return schema.contains("nullable") && schema["nullable"] == true;
+}
+
+void CheckNullable(const OrderedJson& schema, const std::string& path) {
+  const OrderedJson& value = schema["nullable"];
+  if (!value.is_boolean()) RefuseKeyword(path, "nullable", value, "true, false");
+  if (value == true && !schema.contains("type")) {
+    RefuseKeyword(path, "nullable", value, "true next to type, false");
+  }
+}
 
 }  // namespace
 
@@ -50,14 +65,30 @@ void RefuseKeyword(const std::string& path, const std::string& key, const Ordere
 }
 
 void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path) {
-  static const std::set<std::string> kOthers = {"$ref",  "allOf", "anyOf", "oneOf",
-                                                "const", "enum",  "type"};
+  static const std::set<std::string> kOthers = {"$ref",  "allOf", "anyOf",    "oneOf",
+                                                "const", "enum",  "nullable", "type"};
   for (const auto& [key, value] : schema.items()) {
     const bool is_nested_id = key == "$id" && !is_root;
-    bool known = (kAnnotations.contains(key) || kOthers.contains(key)) && !is_nested_id;
+    bool known = (IsAnnotation(key) || kOthers.contains(key)) && !is_nested_id;
     for (const auto& [type, keywords] : kKeywordsOfTypes) known = known || keywords.contains(key);
     if (!known) FailAt(PathOf(path, key), "is not supported");
   }
+  if (schema.contains("nullable")) CheckNullable(schema, path);
+}
+
+bool IsAnnotation(std::string_view key) {
+  return kAnnotations.contains(key) || key.starts_with("x-");
+}
+
+OrderedJson WithNullAsType(const OrderedJson& schema) {
+  if (!schema.contains("nullable")) return schema;
+  CheckNullable(schema, "");
+  OrderedJson typed = Without(schema, "nullable");
+  if (!IsNullable(schema)) return typed;
+  OrderedJson& type = typed["type"];
+  if (!type.is_array()) type = OrderedJson::array({type});
+  type.push_back("null");
+  return typed;
 }
 
 OrderedJson Without(const OrderedJson& schema, const std::string& key) {
@@ -67,8 +98,9 @@ OrderedJson Without(const OrderedJson& schema, const std::string& key) {
 }
 
 bool SaysNothing(const OrderedJson& schema) {
-  return std::all_of(schema.items().begin(), schema.items().end(),
-                     [](const auto& item) { return kAnnotations.contains(item.key()); });
+  return std::all_of(schema.items().begin(), schema.items().end(), [](const auto& item) {
+    return IsAnnotation(item.key()) || (item.key() == "nullable" && item.value() == false);
+  });
 }
 
 const OrderedJson& ListOf(const OrderedJson& schema, const std::string& key,
@@ -115,13 +147,20 @@ std::set<std::string> TypesOf(const OrderedJson& schema, const std::string& path
     }
     types.insert(one.get<std::string>());
   }
+  if (IsNullable(schema)) types.insert("null");
   if (types.contains("number")) types.erase("integer");
   return types;
 }
 
-bool HasProperty(const OrderedJson& schema, const std::string& name) {
-  return schema.contains("properties") && schema["properties"].is_object() &&
-         schema["properties"].contains(name);
+const OrderedJson& PropertyOf(const OrderedJson& schema, const std::string& name) {
+  static const OrderedJson any = true;
+  const auto properties = schema.find("properties");
+  if (properties != schema.end() && properties->is_object()) {
+    const auto own = properties->find(name);
+    if (own != properties->end()) return *own;
+  }
+  const auto others = schema.find("additionalProperties");
+  return others == schema.end() || schema.contains("patternProperties") ? any : *others;
 }
 
 std::set<std::string> RequiredOf(const OrderedJson& schema, const std::string& path) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -32,7 +33,11 @@ std::string PathOf(const std::string& path, const std::string& key, size_t index
 
 // Refuses keywords that the server does not know.
 void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path);
-// True if there are only annotations.
+// True for keywords that constrain nothing: annotations of JSON Schema and of OpenAPI.
+bool IsAnnotation(std::string_view key);
+// The schema with OpenAPI's nullable as the type null.
+OrderedJson WithNullAsType(const OrderedJson& schema);
+// True if there are only keywords that constrain nothing.
 bool SaysNothing(const OrderedJson& schema);
 OrderedJson Without(const OrderedJson& schema, const std::string& key);
 
@@ -46,7 +51,8 @@ bool HasType(const std::set<std::string>& types, const OrderedJson& value);
 // The values of the schema's types that const and enum leave. REQUIRES: the schema has one.
 std::vector<OrderedJson> ConstantsOf(const OrderedJson& schema, const std::string& path);
 std::set<std::string> RequiredOf(const OrderedJson& schema, const std::string& path);
-bool HasProperty(const OrderedJson& schema, const std::string& name);
+// A schema that the member `name` of an object fits: of properties, or else additionalProperties.
+const OrderedJson& PropertyOf(const OrderedJson& schema, const std::string& name);
 // A count such as minLength; absent if the keyword is.
 std::optional<int32_t> CountOf(const OrderedJson& schema, const std::string& key,
                                const std::string& path);

@@ -1,7 +1,10 @@
-#include <cmath>
-#include <string_view>
+#include <numeric>
+#include <optional>
+#include <string>
 
 #include "engine/base/quoted.h"
+#include "engine/grammar/common_texts.h"
+#include "engine/grammar/compile.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/json_number.h"
 #include "engine/grammar/pattern_length.h"
@@ -13,7 +16,17 @@
 namespace triptych::grammar {
 namespace {
 
-constexpr int64_t kMaxDivisor = 100;
+constexpr int64_t kMaxUnits = 100;  // of multipleOf, without its decimal point
+constexpr int kMaxDecimals = 6;
+
+// A keyword that is a string; absent if the schema lacks it.
+std::optional<std::string> TextOf(const OrderedJson& schema, const std::string& key,
+                                  const std::string& path) {
+  if (!schema.contains(key)) return std::nullopt;
+  const OrderedJson& value = schema[key];
+  if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
+  return value.get<std::string>();
+}
 constexpr int64_t kMaxMultiples = 4096;
 
 }  // namespace
@@ -26,24 +39,27 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   const int32_t min = CountOf(schema, "minLength", path).value_or(0);
   const int32_t max = CountOf(schema, "maxLength", path).value_or(Expressions::kUnbounded);
   const bool has_length = min > 0 || max != Expressions::kUnbounded;
-  const char* const key = schema.contains("pattern") ? "pattern" : "format";
-  if (!schema.contains(key)) return e_.Repeat(json_.Character(), min, max);
-  const OrderedJson& value = schema[key];
-  if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
-  std::string pattern = value.get<std::string>();
-  if (std::string_view(key) == "pattern" && schema.contains("format")) {
-    FailAt(PathOf(path, "format"), "is not supported together with pattern");
-  }
-  if (std::string_view(key) == "format") {
-    const auto known = FormatPattern(pattern);
-    if (!known) {
-      FailAt(PathOf(path, key),
-             "is " + Quoted(pattern) + ", which is not supported; allowed: " + FormatNames());
+  const auto pattern = TextOf(schema, "pattern", path), format = TextOf(schema, "format", path);
+  const bool has_format = format && !IsAnyText(*format);
+  if (!pattern && !has_format) return e_.Repeat(json_.Character(), min, max);
+  const char* const key = pattern ? "pattern" : "format";
+  std::string known;
+  if (has_format) {
+    if (const auto found = FormatPattern(*format)) {
+      known = *found;
+    } else {
+      FailAt(PathOf(path, "format"),
+             "is " + Quoted(*format) + ", which is not supported; allowed: " + FormatNames());
     }
-    pattern = *known;
   }
   try {
-    const Expression content = ParsePattern(e_, json_, pattern);
+    if (pattern && has_format) {
+      if (has_length) {
+        throw GrammarError("is not supported together with format and minLength or maxLength");
+      }
+      return PatternOfFormat(*pattern, known);
+    }
+    const Expression content = ParsePattern(e_, json_, pattern ? *pattern : known);
     if (!has_length) return content;
     if (const auto bounded = WithLength(e_, json_, content, min, max)) return *bounded;
     throw GrammarError(
@@ -52,6 +68,16 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   } catch (const GrammarError& error) {
     FailAt(PathOf(path, key), error.what());
   }
+}
+
+Expression SchemaCompiler::PatternOfFormat(const std::string& pattern, const std::string& format) {
+  const auto [known, added] = common_.try_emplace({pattern, format});
+  if (!added) return known->second;
+  const Grammar a = Compile(e_, ParsePattern(e_, json_, pattern));
+  const Grammar b = Compile(e_, ParsePattern(e_, json_, format));
+  const auto both = CommonTexts(e_, a, b, comparisons_);
+  if (!both) throw GrammarError("needs too many states together with format");
+  return known->second = *both;
 }
 
 Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string& path,
@@ -67,21 +93,37 @@ Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string
     const DecimalBound bound = {DecimalOf(schema, "exclusiveMaximum", path), true};
     if (!high || schema["exclusiveMaximum"] <= schema["maximum"]) high = bound;
   }
-  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high);
-  if (low || high) return NumberBetween(e_, low, high, integer);
+  const auto format = TextOf(schema, "format", path);
+  integer = integer || format == "int32" || format == "int64";
+  if (format == "int32") {
+    constexpr const char *kLeast = "-2147483648", *kGreatest = "2147483647";
+    if (!low || std::stod(low->value) < std::stod(kLeast)) low = {kLeast, false};
+    if (!high || std::stod(high->value) > std::stod(kGreatest)) high = {kGreatest, false};
+  }
+  if (schema.contains("multipleOf")) return MultipleOf(schema, path, low, high, integer);
+  if (low || high) {
+    return NumberBetween(e_, low, high, integer ? std::optional(0) : std::nullopt);
+  }
   return integer ? json_.Integer() : json_.Number();
 }
 
 Expression SchemaCompiler::MultipleOf(const OrderedJson& schema, const std::string& path,
                                       const std::optional<DecimalBound>& low,
-                                      const std::optional<DecimalBound>& high) {
-  const OrderedJson& value = schema["multipleOf"];
-  const double divisor = value.is_number() ? value.get<double>() : 0;
-  if (divisor < 1 || divisor > kMaxDivisor || divisor != std::trunc(divisor)) {
-    RefuseKeyword(path, "multipleOf", value, "integers from 1 to " + std::to_string(kMaxDivisor));
+                                      const std::optional<DecimalBound>& high, bool integer) {
+  const auto known = StepOf(DecimalOf(schema, "multipleOf", path));
+  if (!known || known->units > kMaxUnits || known->decimals > kMaxDecimals) {
+    RefuseKeyword(path, "multipleOf", schema["multipleOf"],
+                  "integers from 1 to " + std::to_string(kMaxUnits) +
+                      ", and those with the decimal point moved by up to " +
+                      std::to_string(kMaxDecimals) + " digits, such as 0.01");
   }
-  const auto step = static_cast<int64_t>(divisor);
+  DecimalStep step = *known;
+  if (integer) {
+    // The integers among the multiples of u / 10^d are the multiples of u / gcd(u, 10^d).
+    for (; step.decimals > 0; --step.decimals) step.units /= std::gcd(step.units, 10);
+  }
   if (!low && !high) return grammar::MultipleOf(e_, step);
+  if (step.units == 1) return NumberBetween(e_, low, high, step.decimals);
   if (!high && IsZero(*low) && !low->exclusive) {
     return grammar::MultipleOf(e_, step, /*negative=*/false);
   }
@@ -93,7 +135,7 @@ Expression SchemaCompiler::MultipleOf(const OrderedJson& schema, const std::stri
                std::to_string(kMaxMultiples) + " multiples between them");
   }
   std::vector<Expression> choices;
-  for (const int64_t multiple : *multiples) choices.push_back(e_.Literal(std::to_string(multiple)));
+  for (const std::string& multiple : *multiples) choices.push_back(e_.Literal(multiple));
   return e_.Choice(std::move(choices));
 }
 

@@ -24,6 +24,20 @@ std::string Ipv6() {
   return all;
 }
 
+// A URI (RFC 3986) without addresses in brackets, after its scheme. It has less than 2083
+// characters, the maxLength of Pydantic's HttpUrl, which therefore does not cut it.
+std::string UriAfterScheme() {
+  const std::string characters = "A-Za-z0-9._~!$&'()*+,;=:@-";
+  const auto part = [&](const std::string& more, int most) {
+    return "(?:[" + more + characters + "]|%[0-9A-Fa-f]{2}){0," + std::to_string(most) + "}";
+  };
+  const std::string host = "[A-Za-z0-9](?:[A-Za-z0-9.-]{0,100}[A-Za-z0-9])?";
+  const std::string authority =
+      "//(?:[A-Za-z0-9._~-]{1,30}@)?" + host + "(?::[0-9]{1,5})?(?:/" + part("/", 250) + ")?";
+  return "(?:" + authority + "|/?[" + characters + "]" + part("/", 250) + ")(?:\\?" +
+         part("/?", 200) + ")?(?:#" + part("/?", 100) + ")?";
+}
+
 Formats Make() {
   const std::string leap =
       "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)";
@@ -42,7 +56,9 @@ Formats Make() {
                             number + "M(?:" + number + "S)?|" + number + "S)";
   const std::string day = "(?:" + number + "Y(?:" + number + "M(?:" + number + "D)?)?|" + number +
                           "M(?:" + number + "D)?|" + number + "D)";
-  return {{"date", date},
+  const std::string uri = "[A-Za-z][A-Za-z0-9+.-]{0,30}:" + UriAfterScheme();
+  return {{"byte", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
+          {"date", date},
           {"date-time", date + "T" + time},
           {"duration", "P(?:" + number + "W|" + day + "(?:" + clock + ")?|" + clock + ")"},
           {"email", atom + "(?:\\." + atom + "){0,2}@" + label + "(?:\\." + label + "){1,3}"},
@@ -50,6 +66,7 @@ Formats Make() {
           {"ipv4", octet + "(?:\\." + octet + "){3}"},
           {"ipv6", Ipv6()},
           {"time", time},
+          {"uri", uri},
           {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"}};
 }
 
@@ -67,9 +84,11 @@ std::optional<std::string> FormatPattern(std::string_view format) {
   return std::nullopt;
 }
 
+bool IsAnyText(std::string_view format) { return format == "binary" || format == "password"; }
+
 std::string FormatNames() {
-  std::string names;
-  for (const auto& [name, pattern] : All()) names += (names.empty() ? "" : ", ") + name;
+  std::string names = "binary, password";
+  for (const auto& [name, pattern] : All()) names += ", " + name;
   return names;
 }
 

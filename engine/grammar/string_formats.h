@@ -11,6 +11,8 @@ namespace triptych::grammar {
 // The regular expression of texts of a format, which may leave out some of them; nullopt if the
 // format is not supported.
 std::optional<std::string> FormatPattern(std::string_view format);
+// True for formats that do not tell texts apart, such as password.
+bool IsAnyText(std::string_view format);
 // The names of the supported formats, for messages.
 std::string FormatNames();
 

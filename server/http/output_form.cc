@@ -1,5 +1,6 @@
 #include "server/http/output_form.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -66,10 +67,25 @@ void ReadJsonObject(Fields& fields, const std::string& path, const std::string& 
           form);
 }
 
+// OpenAI's rule for the names of schemas.
+bool IsSchemaName(std::string_view name) {
+  constexpr size_t kMaxBytes = 64;
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= kMaxBytes && std::all_of(name.begin(), name.end(), fits);
+}
+
 // Reads {"name", "strict", "schema", "description"}. Every schema is kept strictly.
 void ReadNamedSchema(Fields& fields, const std::string& path, std::string_view object,
                      std::optional<OutputForm>& form) {
-  fields.Ignore({"name", "strict", "description"});
+  const auto name = fields.String("name");
+  if (name && !IsSchemaName(*name)) {
+    fields.Refuse("name", *name, "1 to 64 letters, digits, _ and -");
+  }
+  fields.Bool("strict");
+  fields.String("description");
   if (fields.Need("schema", "a JSON Schema") == nullptr) return;
   ReadSchema(fields, path, "schema", object, form);
 }
@@ -142,6 +158,11 @@ void ReadForms(Fields& fields, std::string_view object, std::optional<OutputForm
   if (!outputs->is_object()) return fields.Refuse("structured_outputs", *outputs, "an object");
   Fields members(*outputs, "structured_outputs.");
   read(members, "structured_outputs.", "", MemberText(object, "structured_outputs"));
+  members.Bool("disable_fallback");  // there is nothing to fall back to
+  for (const char* const name : {"disable_any_whitespace", "disable_additional_properties",
+                                 "whitespace_pattern", "structural_tag"}) {
+    members.Lack(name);
+  }
   if (auto error = members.Finish()) fields.Fail(std::move(*error));
 }
 

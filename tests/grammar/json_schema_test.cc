@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "engine/grammar/schema_keywords.h"
 #include "tests/grammar/texts.h"
 
 namespace triptych::grammar::json_schema_test {
@@ -96,6 +100,9 @@ TEST(JsonSchema, BoundsStrings) {
          {R"({"type": "string", "format": "duration"})", {R"("P1DT2H")", R"("P3W")"}, {R"("P")"}},
          {R"({"type": "string", "format": "email"})", {R"("a.b@c.de")"}, {R"("a@")", R"("@c.de")"}},
          {R"({"type": "string", "format": "ipv4"})", {R"("255.0.10.1")"}, {R"("256.0.0.1")"}},
+         {R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})",
+          {R"("https://a.b:80/c/%20d?e=/#f")", R"("mailto:a@b.c")", R"("urn:a:b")", R"("a:/b")"},
+          {R"("a")", R"("http://a b")", R"("http://")", R"("//a/b")"}},
          {R"({"type": "string", "maxLength": 100000})", {R"("a")"}, {"1"}}});
 }
 
@@ -176,6 +183,28 @@ TEST(JsonSchema, BoundsMultiples) {
          {R"({"type": "number", "multipleOf": 5, "minimum": 0})",
           {"0", "5", "1000"},
           {"-5", "-0", "7"}}});
+  Check({{R"({"type": "number", "multipleOf": 0.01})",
+          {"0", "-1", "0.5", "12.34", "1.50", "9999999999.99"},
+          {"-0", "0.001", "1e2", ".5", "1.", "10000000000"}},
+         {R"({"type": "number", "multipleOf": 0.25, "minimum": 0})",
+          {"0", "0.25", "7.5", "7.50", "3"},
+          {"-1", "0.2", "0.3", "0.125"}},
+         {R"({"type": "number", "multipleOf": 2.5, "minimum": -6, "exclusiveMaximum": 5})",
+          {"-5", "-2.5", "0", "2.5"},
+          {"5", "-7.5", "1"}},
+         {R"({"type": "number", "multipleOf": 0.01, "minimum": 0.995, "maximum": 1000000})",
+          {"1", "1.0", "1.01", "1000000", "999999.99"},
+          {"0.99", "0.995", "1.001", "1000000.01"}},
+         {R"({"type": "integer", "multipleOf": 0.4})", {"0", "2", "-10"}, {"1", "0.4", "0.8"}},
+         {R"({"type": "integer", "multipleOf": 0.5, "minimum": 1e6})",
+          {"1000000", "1000001"},
+          {"999999"}}});
+  for (const char* const divisor : {"0", "-0.5", "0.0000001", "1.25e-1", "101", "\"1\"", "1e20"}) {
+    EXPECT_THAT(
+        Refusal(Schema, R"({"type": "number", "multipleOf": )" + std::string(divisor) + "}"),
+        StartsWith(".multipleOf is "))
+        << divisor;
+  }
   for (const char* const bounds :
        {R"("maximum": 8)", R"("minimum": 1)", R"("minimum": 0, "maximum": 1e6)",
         R"("minimum": -1e30, "maximum": 1e30)"}) {
@@ -192,7 +221,11 @@ TEST(JsonSchema, KeepsItemsOfAnEnumUnique) {
           {"[]", R"(["a","a"])", R"([1,1])", R"(["a","b",1])"}},
          {R"({"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": true})",
           {"[]", "[3,1,2]"},
-          {"[1,2,1]", "[1,]"}}});
+          {"[1,2,1]", "[1,]"}},
+         {R"({"type": "array", "items": {"$ref": "#/$defs/e"}, "uniqueItems": true,
+              "$defs": {"e": {"enum": [1, 2], "title": "E"}}})",
+          {"[]", "[2,1]"},
+          {"[1,1]", "[3]"}}});
   for (const char* const items :
        {"{}", R"({"enum": [1, []]})", R"({"enum": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"}) {
     EXPECT_THAT(Refusal(Schema, std::string(R"({"type": "array", "uniqueItems": true, "items": )") +
@@ -223,13 +256,140 @@ TEST(JsonSchema, KeepsSeveralPatternsOfProperties) {
               HasSubstr("may match a name that another pattern matches"));
 }
 
+TEST(JsonSchema, TakesOpenApisKeywords) {
+  Check({{R"({"type": "object", "x-order": 1, "discriminator": {"propertyName": "k"}, "properties":
+              {"k": {"type": "string", "nullable": true, "enum": ["a", null], "xml": {}},
+               "n": {"type": "integer", "format": "int32", "nullable": false, "x-a": null}},
+              "required": ["k"], "additionalProperties": false, "externalDocs": {}})",
+          {R"({"k":"a"})", R"({"k":null,"n":-2147483648})", R"({"k":"a","n":2147483647})"},
+          {"null", R"({"k":"b"})", R"({"k":"a","n":null})", R"({"k":"a","n":2147483648})"}},
+         {R"({"type": "integer", "nullable": true})", {"1", "null"}, {R"("")"}},
+         {R"({"type": ["number"], "nullable": true, "minimum": 2, "allOf": [{"x-b": 1}]})",
+          {"2", "null"},
+          {"1"}},
+         {R"({"type": "string", "nullable": true, "allOf": [{"type": "string"}]})",
+          {R"("")"},
+          {"null"}},
+         {R"({"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png",
+              "contentSchema": {"not": {}}, "format": "byte"})",
+          {R"("")", R"("YWI=")"},
+          {R"("a")"}},
+         {R"({"type": "string", "format": "password", "minLength": 1})", {R"("x")"}, {R"("")"}}});
+  EXPECT_EQ(Refusal(Schema, R"({"$ref": "#/$defs/a", "nullable": true, "$defs": {"a": {}}})"),
+            ".nullable is true; allowed: true next to type, false");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "null", "allOf": [{"$ref": "#/$defs/a"}], "$defs":
+                                {"a": {"nullable": 1}}})"),
+            ".nullable is 1; allowed: true, false");
+}
+
+TEST(JsonSchema, TellsAlternativesApart) {
+  Check({{R"({"oneOf": [
+              {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"],
+               "additionalProperties": false},
+              {"type": "object", "properties": {"b": {"type": "null"}, "a": false},
+               "required": ["b"]},
+              {"enum": ["x", 1]}, {"type": "array"}]})",
+          {R"({"a":null})", R"({"b":null})", R"({"b":null,"c":1})", R"("x")", "[]"},
+          {R"({"a":null,"b":null})", "{}", R"("y")"}},
+         // Only one of them requires the member that tells them apart.
+         {R"({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {
+              "a": {"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]},
+              "b": {"type": "object", "properties": {"k": {"const": "b"}}}}})",
+          {R"({"k":"a"})", R"({"k":"b"})", "{}"},
+          {R"({"k":"c"})"}}});
+  const auto refusal = [](const std::string& alternatives) {
+    return Refusal(Schema, R"({"oneOf": [)" + alternatives + "]}");
+  };
+  const std::string overlaps = ".oneOf[1] may accept a value that oneOf[0] accepts, too";
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"a": {}}, "required": ["a"]},
+                         {"type": "object", "properties": {"b": {}}, "required": ["b"]})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false},
+                         {"type": "object", "properties": {"b": {}},
+                          "additionalProperties": false})"),
+              StartsWith(overlaps))
+      << "the empty object";
+  EXPECT_THAT(refusal(R"({"type": "object", "properties": {"ab": {}}, "required": ["ab"]},
+                         {"type": "object", "patternProperties": {"^a": {}},
+                          "additionalProperties": false})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"const": {"a": 1, "b": 2}}, {"const": {"b": 2, "a": 1}})"),
+              StartsWith(overlaps));
+  EXPECT_THAT(refusal(R"({"type": "string", "nullable": true}, {"type": "null"})"),
+              StartsWith(overlaps));
+  // Each level names the next one for many members: comparisons are bounded.
+  std::string names, levels;
+  for (int i = 0; i < 100; ++i) names += (i > 0 ? ",\"m" : "\"m") + std::to_string(i) + '"';
+  for (int level = 0; level < 8; ++level) {
+    levels += R"(, "d)" + std::to_string(level) + R"(": {"type": "object", "required": [)" + names +
+              R"(], "additionalProperties": {"$ref": "#/$defs/d)" + std::to_string(level + 1) +
+              R"("}})";
+  }
+  EXPECT_THAT(
+      Refusal(Schema, R"({"$defs": {"d8": {})" + levels +
+                          R"(}, "oneOf": [{"$ref": "#/$defs/d0"}, {"$ref": "#/$defs/d0"}]})"),
+      StartsWith(overlaps));
+}
+
+TEST(JsonSchema, CountsProperties) {
+  const std::string three = R"("properties": {"a": {}, "b": {}, "c": {}})";
+  const std::string closed = R"("additionalProperties": false)";
+  Check({{R"({"type": "object", )" + three + "," + closed + R"(, "minProperties": 2})",
+          {R"({"a":1,"b":1})", R"({"a":1,"c":1})", R"({"a":1,"b":1,"c":1})"},
+          {"{}", R"({"a":1})", R"({"c":1})"}},
+         {R"({"type": "object", )" + three + "," + closed + R"(, "minProperties": 1,
+              "maxProperties": 2, "required": ["b"]})",
+          {R"({"b":1})", R"({"a":1,"b":1})", R"({"b":1,"c":1})"},
+          {"{}", R"({"a":1})", R"({"a":1,"b":1,"c":1})"}},
+         {R"({"type": "object", )" + three + R"(, "required": ["c"], "minProperties": 2,
+              "maxProperties": 3})",
+          {R"({"a":1,"c":1})", R"({"c":1,"x":1})", R"({"a":1,"c":1,"x":1})",
+           R"({"c":1,"x":1,"y":1})"},
+          {R"({"c":1})", R"({"a":1,"b":1,"c":1,"x":1})", R"({"x":1,"y":1})"}},
+         {R"({"type": "object", )" + three + R"(, "maxProperties": 0})", {"{}"}, {R"({"a":1})"}},
+         {R"({"type": "object", )" + three + "," + closed + R"(, "maxProperties": 9})",
+          {R"({"a":1,"b":1,"c":1})"},
+          {}}});
+  // Others may repeat a key, which counts once.
+  EXPECT_THAT(Refusal(Schema, R"({"type": "object", "minProperties": 2, )" + three + "}"),
+              StartsWith(".minProperties is 2; allowed: at most 1, one more than required"));
+  EXPECT_THAT(
+      Refusal(Schema, R"({"type": "object", "minProperties": 4, )" + three + "," + closed + "}"),
+      HasSubstr("no finite text"));
+  std::string many;
+  for (int i = 0; i < 60; ++i) many += (i > 0 ? ",\"m" : "\"m") + std::to_string(i) + "\": {}";
+  EXPECT_THAT(
+      Refusal(Schema, R"({"type": "object", "maxProperties": 30, "properties": {)" + many + "}}"),
+      StartsWith(".maxProperties needs too many states"));
+}
+
+TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
+  Check({{R"({"type": "string", "format": "date-time", "pattern": "T.*Z$"})",
+          {R"("2024-02-29T00:00:00.5Z")"},
+          {R"("2024-02-30T00:00:00Z")", R"("2024-02-29T00:00:00+01:00")"}},
+         {R"({"type": "string", "format": "uuid", "pattern": "^.{14}4"})",
+          {R"("123e4567-e89b-42d3-a456-426614174000")"},
+          {R"("123e4567-e89b-12d3-a456-426614174000")"}},
+         {R"({"type": "string", "format": "binary", "pattern": "^\"\u00e9+$", "maxLength": 3})",
+          {"\"\\\"\xc3\xa9\""},
+          {R"("a")"}}});
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "^x"})"),
+              HasSubstr("no finite text"));
+  EXPECT_EQ(
+      Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "1", "maxLength": 9})"),
+      ".pattern is not supported together with format and minLength or maxLength");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "uri",
+                                "pattern": "[ab].{12}[cd].{12}[ef]"})"),
+            ".pattern needs too many states together with format");
+}
+
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
   const auto refusal = [](const std::string& schema) { return Refusal(Schema, schema); };
   EXPECT_EQ(refusal(R"({"properties": {"a": {"not": {}}}})"), ".properties.a.not is not supported");
   EXPECT_THAT(refusal(R"({"anyOf": [{}, {"type": "strin"}]})"),
               StartsWith(R"(.anyOf[1].type is "strin"; allowed: array, boolean)"));
   EXPECT_THAT(refusal(R"({"type": "string", "format": "color"})"),
-              StartsWith(R"(.format is "color", which is not supported; allowed: date,)"));
+              StartsWith(R"(.format is "color", which is not supported; allowed: binary,)"));
   EXPECT_THAT(refusal(R"g({"type": "string", "pattern": "a(?=b)"})g"),
               StartsWith(".pattern is not a supported regular expression: look-around"));
   EXPECT_THAT(refusal(R"({"$ref": "http://x/y"})"), StartsWith(R"(.$ref is "http://x/y", which)"));
@@ -242,6 +402,80 @@ TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {
   EXPECT_THAT(
       refusal(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
       HasSubstr("no finite text"));
+}
+
+// The keywords in backticks in the first column of the document's table, by whether they are kept.
+std::map<bool, std::set<std::string>> DocumentedKeywords() {
+  std::map<bool, std::set<std::string>> keywords;
+  std::ifstream file(TRIPTYCH_HTTP_README);
+  bool in_section = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) in_section = line == "### Keywords of schemas";
+    if (!in_section || !line.starts_with("| `")) continue;
+    const size_t column = line.find(" | ");
+    const bool kept = line.substr(column) != " | refused |";
+    for (size_t at = 0; (at = line.find('`', at)) < column;) {
+      const size_t end = line.find('`', at + 1);
+      keywords[kept].insert(line.substr(at + 1, end - at - 1));
+      at = end + 1;
+    }
+  }
+  return keywords;
+}
+
+TEST(JsonSchema, KeepsTheKeywordsOfTheDocument) {
+  std::map<std::string, std::string> examples = {
+      {"type", R"("type": "null")"},
+      {"const", R"("const": 1)"},
+      {"enum", R"("enum": ["a", null], "minimum": 1)"},
+      {"properties", R"("properties": {"a": {}})"},
+      {"required", R"("required": ["a"])"},
+      {"additionalProperties", R"("additionalProperties": {"type": "null"})"},
+      {"patternProperties", R"("patternProperties": {"a": {}}, "additionalProperties": false)"},
+      {"propertyNames", R"("propertyNames": {"pattern": "a"})"},
+      {"minProperties", R"("properties": {"a": {}}, "minProperties": 1)"},
+      {"maxProperties", R"("properties": {"a": {}, "b": {}}, "maxProperties": 1)"},
+      {"items", R"("items": {"type": "null"})"},
+      {"prefixItems", R"("prefixItems": [true])"},
+      {"minItems", R"("minItems": 2)"},
+      {"maxItems", R"("maxItems": 2)"},
+      {"uniqueItems", R"("items": {"enum": [1, 2]}, "uniqueItems": true)"},
+      {"minLength", R"("minLength": 2)"},
+      {"maxLength", R"("pattern": "^a*$", "maxLength": 2)"},
+      {"pattern", R"("pattern": "0", "format": "date")"},
+      {"format", R"("format": "uri")"},
+      {"minimum", R"("minimum": 1.5)"},
+      {"maximum", R"("maximum": 1.5)"},
+      {"exclusiveMinimum", R"("exclusiveMinimum": 1)"},
+      {"exclusiveMaximum", R"("exclusiveMaximum": 1)"},
+      {"multipleOf", R"("multipleOf": 0.000001, "maximum": 1)"},
+      {"allOf", R"("allOf": [{"minimum": 1}, {"maximum": 2}])"},
+      {"anyOf", R"("anyOf": [{"minimum": 1}, {"maximum": 2}])"},
+      {"oneOf", R"("oneOf": [{"type": "string"}, {"const": 2}])"},
+      {"$ref", R"("items": {"$ref": "#"})"},
+      {"nullable", R"("type": "string", "nullable": true)"}};
+  for (const char* const annotation :
+       {"$defs",       "definitions", "$comment",        "$id",      "$schema",
+        "default",     "deprecated",  "contentEncoding", "title",    "contentMediaType",
+        "description", "example",     "contentSchema",   "examples", "externalDocs",
+        "readOnly",    "writeOnly",   "discriminator",   "xml",      "x-\u2026"}) {
+    examples[annotation] = '"' + std::string(annotation) + R"(": "a")";
+  }
+  std::set<std::string> kept;
+  for (const auto& [keyword, members] : examples) {
+    EXPECT_EQ(Refusal(Schema, "{" + members + "}"), "") << keyword;
+    kept.insert(keyword);
+  }
+  const auto documented = DocumentedKeywords();
+  EXPECT_EQ(documented.at(true), kept);
+  EXPECT_GE(documented.at(false).size(), 17);
+  for (const std::string& keyword : documented.at(false)) {
+    EXPECT_EQ(Refusal(Schema, R"({"properties": {"a": {")" + keyword + R"(": {}}}})"),
+              ".properties.a." + keyword + " is not supported");
+  }
+  for (const auto& [type, keywords] : kKeywordsOfTypes) {
+    for (const std::string& keyword : keywords) EXPECT_TRUE(kept.contains(keyword)) << keyword;
+  }
 }
 
 TEST(JsonSchema, BoundsHostileSchemas) {

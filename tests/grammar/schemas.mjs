@@ -8,7 +8,7 @@ const node = {
   required: ['value'],
   additionalProperties: false,
 };
-const formats = ['date', 'date-time', 'duration', 'email', 'hostname', 'ipv4', 'ipv6', 'time', 'uuid'];
+const formats = ['binary', 'byte', 'date', 'date-time', 'duration', 'email', 'hostname', 'ipv4', 'ipv6', 'password', 'time', 'uri', 'uuid'];
 
 export const schemas = [
   {},
@@ -26,11 +26,21 @@ export const schemas = [
   { type: 'number', maximum: -3.75 },
   { type: 'integer', multipleOf: 7, exclusiveMinimum: -14, maximum: 1000 },
   { type: 'integer', multipleOf: 3, minimum: 0 },
+  { type: 'number', multipleOf: 0.01 },
+  { type: 'number', multipleOf: 0.25, minimum: 0 },
+  { type: 'number', multipleOf: 0.01, minimum: -0.995, maximum: 1000 },
+  { type: 'number', multipleOf: 2.5, minimum: -100, exclusiveMaximum: 70.5 },
+  { type: 'integer', multipleOf: 0.4, minimum: 0 },
+  { type: 'integer', format: 'int32' },
   ...formats.map((format) => ({ type: 'string', format })),
   { type: 'string', pattern: '^[A-Z][a-z]{1,5}(-\\d+)?$' },
   { type: 'string', pattern: '^[a-z"\\n]+$', minLength: 2, maxLength: 5 },
   { type: 'string', pattern: '^(?:(?:ab)*|x[0-9]{1,9})$', minLength: 3, maxLength: 8 },
   { type: 'string', format: 'uuid', minLength: 36, maxLength: 36 },
+  { type: 'string', format: 'uri', minLength: 1, maxLength: 2083 },
+  // zod's of z.email() and z.iso.datetime()
+  { type: 'string', format: 'email', pattern: "^(?:[A-Za-z0-9_'+\\-]+\\.)*[A-Za-z0-9_'+\\-]*[A-Za-z0-9_+-]@(?:[A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$" },
+  { type: 'string', format: 'date-time', pattern: '^(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)-02-29|\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|(?:02)-(?:0[1-9]|1\\d|2[0-8])))T(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:Z))$' },
   { type: 'string', pattern: 'a|"b\\\\|[^\\w\\s]\\n' },
   { enum: ['a', 1.5, null, [1, { b: 'c' }], { d: [] }] },
   { const: { a: 'x"y' } },
@@ -44,6 +54,10 @@ export const schemas = [
   { type: 'object', propertyNames: { pattern: '^[a-c]+$' }, additionalProperties: true },
   { type: 'object', patternProperties: { '^s': { type: 'string' }, '^i_': { type: 'integer' } }, additionalProperties: false },
   { type: 'object', properties: { x: { type: 'null' } }, patternProperties: { '^y': { type: 'integer' } }, additionalProperties: false },
+  { type: 'object', properties: { a: { type: 'null' }, b: { type: 'null' }, c: { type: 'null' } }, required: ['b'], additionalProperties: false, minProperties: 2, maxProperties: 2 },
+  { type: 'object', properties: { a: { type: 'null' }, b: { type: 'null' } }, minProperties: 1, maxProperties: 3 },
+  { type: 'object', 'x-order': 1, properties: { a: { type: 'string', nullable: true, enum: ['x', null], contentEncoding: 'base64' } }, xml: {} },
+  { type: 'array', items: { $ref: '#/$defs/size' }, uniqueItems: true, $defs: { size: { enum: ['s', 'm', 'l'] } } },
   { $ref: '#/$defs/node', $defs: { node } },
   { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'array', items: { $ref: '#' } }] },
   { type: 'integer', anyOf: [{ minimum: 10 }, { maximum: -10 }] },
@@ -51,6 +65,13 @@ export const schemas = [
     oneOf: [
       { type: 'object', properties: { kind: { const: 'a' }, x: { type: 'number' } }, required: ['kind', 'x'] },
       { type: 'object', properties: { kind: { const: 'b' }, y: { type: 'string' } }, required: ['kind'] },
+    ],
+  },
+  {
+    oneOf: [
+      { type: 'object', properties: { a: { type: 'null' } }, required: ['a'], additionalProperties: false },
+      { type: 'object', properties: { b: { type: 'null' } }, required: ['b'], additionalProperties: false },
+      { type: 'object', properties: { b: false }, required: ['c'], additionalProperties: { type: 'integer' } },
     ],
   },
   {

@@ -3,25 +3,20 @@
 // npm; PATHs are more: files, or folders with .jinja files. RENDER is the program of render.cc.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { install } from '../server/npm_packages.mjs';
 import { conversations } from './conversations.mjs';
+import { PACKAGE, publishedTemplates } from './published_templates.mjs';
 
 const [render, python, ...paths] = process.argv.slice(2);
 process.env.TZ = 'UTC';
 const NOW = Math.floor(Date.now() / 1000);
 
-const packages = install('@huggingface/jinja@0.5.11', '@huggingface/ollama-utils@0.0.18');
+const packages = install('@huggingface/jinja@0.5.11', PACKAGE);
 const { Template } = await import(join(packages, '@huggingface/jinja/dist/index.js'));
-// The package contains the templates but does not export them.
-const utils = join(packages, '@huggingface/ollama-utils/dist/index.mjs');
-const opened = join(packages, '@huggingface/ollama-utils/dist/opened.mjs');
-writeFileSync(opened, readFileSync(utils, 'utf8') + '\nexport { OLLAMA_CHAT_TEMPLATE_MAPPING };\n');
-const { OLLAMA_CHAT_TEMPLATE_MAPPING: published } = await import(opened);
-const templates = published.map(({ model, gguf }) => ({ name: model, template: gguf }));
-assert(templates.length > 90, `${templates.length} published templates`);
+const templates = await publishedTemplates(packages);
 for (const path of paths) {
   const files = statSync(path).isDirectory()
     ? readdirSync(path).filter((file) => file.endsWith('.jinja')).map((file) => join(path, file))

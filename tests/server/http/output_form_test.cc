@@ -150,6 +150,17 @@ TEST_F(OutputFormTest, RefusalsNameTheField) {
        "is \"xml\"; allowed: text"},
       {R"("response_format": {"type": "text", "x": 1})", "response_format.x", "not a known field"},
       {R"("response_format": "json")", "response_format", "allowed: an object"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": 3, "schema": {}}})",
+       "response_format.json_schema.name", "is 3; allowed: "},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}})",
+       "response_format.json_schema.name", "allowed: 1 to 64 letters, digits, _ and -"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"strict": "yes",
+           "schema": {}}})",
+       "response_format.json_schema.strict", "is \"yes\"; allowed: "},
+      {R"("structured_outputs": {"regex": "a", "disable_any_whitespace": true})",
+       "structured_outputs.disable_any_whitespace", "is true"},
+      {R"("structured_outputs": {"regex": "a", "disable_fallback": "x"})",
+       "structured_outputs.disable_fallback", "is \"x\"; allowed: "},
       {R"("structured_outputs": {"regex": "(a"})", "structured_outputs.regex", "does not end"},
       {R"("structured_outputs": {"choice": []})", "structured_outputs.choice", "has 0 choices"},
       {R"("structured_outputs": {"choice": [1]})", "structured_outputs.choice[0]", "a string"},
@@ -165,6 +176,24 @@ TEST_F(OutputFormTest, RefusalsNameTheField) {
     EXPECT_EQ(answer.error("param"), param);
     EXPECT_THAT(answer.message(), HasSubstr(message));
   }
+  const std::string named = "a" + std::string(64, 'b');
+  const HttpAnswer response = Send(
+      "/v1/responses",
+      R"("text": {"format": {"type": "json_schema", "schema": {}, "name": ")" + named + "\"}}");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.error("param"), "text.format.name");
+  EXPECT_EQ(Send("/v1/responses", R"("text": {"format": {"type": "json_schema", "schema": {},
+                 "strict": 1}})")
+                .error("param"),
+            "text.format.strict");
+}
+
+TEST_F(OutputFormTest, DefaultsOfVllmChangeNothing) {
+  EXPECT_EQ(TextOf(kChat, R"("structured_outputs": {"choice": ["12"], "json": null,
+      "disable_fallback": false, "disable_any_whitespace": false,
+      "disable_additional_properties": false, "whitespace_pattern": null,
+      "structural_tag": null})"),
+            "12");
 }
 
 }  // namespace

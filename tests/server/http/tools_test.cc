@@ -404,6 +404,8 @@ TEST_F(ToolsTest, ErrorsNameTheField) {
       {function(R"("name": ")" + std::string(129, 'a') + "\""), "tools[0].function.name",
        "allowed: 1 to 128"},
       {function(R"("name": "a", "x": 1)"), "tools[0].function.x", "is not a known field"},
+      {function(R"("name": "a", "strict": "yes")"), "tools[0].function.strict", "is \"yes\""},
+      {function(R"("name": 1)"), "tools[0].function.name", "is 1"},
       {function(R"("name": "a", "parameters": 3)"), "tools[0].function.parameters",
        "allowed: a JSON Schema"},
       {function(R"("name": "a", "parameters": {"type": "string"})"),
