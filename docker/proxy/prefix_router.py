@@ -34,7 +34,7 @@ class Replica:
         self.names = {}  # by the same key; equal tokens may have several blocks
         self.size = 1  # tokens of a block
         self.last = None  # number of the last batch
-        self.live = 0
+        self.live = 0  # requests
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
@@ -83,6 +83,10 @@ class Replica:
                         self.keys[name] = key
                         self.names.setdefault(key, set()).add(name)
                         before = name
+
+    def count(self, more):
+        with self.lock:
+            self.live += more
 
     def clear(self):
         self.keys.clear()
@@ -145,7 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         return connection.getresponse()
 
     def forward(self, replica, body):
-        replica.live += 1
+        replica.count(1)
         try:
             answer = self.send(replica, self.path, body)
         except OSError:
@@ -159,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(part)
             return True
         finally:
-            replica.live -= 1
+            replica.count(-1)
 
     def log_message(self, *_):
         pass
