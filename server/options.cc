@@ -259,6 +259,10 @@ void DeclareScheduling(CLI::App& app, ServerOptions& options, Texts& texts) {
       ->check(Parses("ADDRESS", [](const std::string& text) { CheckZmqAddress(text, ""); }));
   app.add_option("--kv-events-topic", options.kv_events_topic,
                  "ZeroMQ topic of the events, such as kv@POD@MODEL for llm-d [empty]");
+  app.add_flag(
+      "--kv-events-insecure", options.kv_events_insecure,
+      "Permission to publish events over ZeroMQ beyond this machine, where every peer reads "
+      "the tokens of every client");
   engine.speculation = serving::Speculation::kWherePays;
   app.add_option_function<std::string>(
          "--speculation",
@@ -534,11 +538,11 @@ void CheckKvEvents(const ServerOptions& options) {
                                    options.models.size()));
   }
   const auto check = [&](const char* flag, const std::string& address) {
-    if (address.empty() || options.transport.access.insecure) return;
+    if (address.empty() || options.kv_events_insecure) return;
     if (IsLoopbackHost(ZmqHost(address))) return;
     throw CLI::ValidationError(
         flag, fmt::format("{} is reachable from other machines, without authentication; allowed: "
-                          "127.0.0.1, [::1] and localhost; others with --insecure",
+                          "127.0.0.1, [::1] and localhost; others with --kv-events-insecure",
                           address));
   };
   check("--kv-events", events);

@@ -47,6 +47,7 @@ struct ServerOptions {
   std::string kv_events = kNoKvEvents;  // or kGrpcKvEvents, or tcp://HOST:PORT for ZeroMQ
   std::string kv_events_replay = {};    // tcp://HOST:PORT; empty: none
   std::string kv_events_topic = {};
+  bool kv_events_insecure = false;  // ZeroMQ addresses may be beyond this machine
   AdmissionLimits admission;
   int threads = 1;
   std::chrono::milliseconds drain_timeout{30'000};

@@ -37,10 +37,10 @@ void KvEventLog::Add(const KvEvent& event, std::span<const int32_t> tokens) {
   added_.tokens.insert(added_.tokens.end(), tokens.begin(), tokens.end());
 }
 
-void KvEventLog::Publish() {
+void KvEventLog::Publish(std::chrono::steady_clock::time_point now) {
   if (added_.events.empty()) return;
   const auto batch = std::make_shared<KvEventBatch>(std::exchange(added_, {}));
-  batch->time = std::chrono::system_clock::now();
+  batch->time = now;
   batch->first_event = events_ + 1;
   events_ += batch->events.size();
   std::vector<Batch> lost;  // released without the lock

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,10 +31,10 @@ struct KvEvent {
 
 struct KvEventBatch {
   uint64_t number = 0;
-  uint64_t first_event = 0;  // number of its first event, from 1
-  std::chrono::system_clock::time_point time;
-  std::vector<KvEvent> events;  // in order; not empty
-  std::vector<int32_t> tokens;  // of its kStored events, [stored, block_positions]
+  uint64_t first_event = 0;                    // number of its first event, from 1
+  std::chrono::steady_clock::time_point time;  // of Publish
+  std::vector<KvEvent> events;                 // in order; not empty
+  std::vector<int32_t> tokens;                 // of its kStored events, [stored, block_positions]
 };
 
 // Successive events that routers get as one: stored blocks, each after the one before it, or
@@ -49,12 +50,12 @@ std::vector<KvEventRun> Runs(const KvEventBatch& batch, int64_t block_positions)
 // the oldest, and sees it by their numbers: a batch's is one more than that of the batch before.
 //
 // Replaying the batches from start() gives the set of blocks that can be found. One thread writes:
-// the first three functions. Any thread calls the rest. No function waits for a reader.
+// the functions up to OnBatch. Any thread calls the rest. No function waits for a reader.
 class KvEventLog {
  public:
   using Batch = std::shared_ptr<const KvEventBatch>;
 
-  // The most events of a batch, except that of a step, which is one.
+  // The most events of a batch, except that of a step, which is one batch.
   static constexpr int64_t kMaxEvents = 4096;
 
   // `first`: the number of the first batch, at least 1.
@@ -63,8 +64,11 @@ class KvEventLog {
   KvEventLog& operator=(const KvEventLog&) = delete;
 
   void Add(const KvEvent& event, std::span<const int32_t> tokens = {});
-  // Publishes the added events as one batch, if there are any.
-  void Publish() TRIPTYCH_EXCLUDES(mutex_);
+  // Publishes the added events as one batch, if there are any. Takes memory for the batch then, as
+  // the prefix cache does for each block, and none otherwise.
+  void Publish(std::chrono::steady_clock::time_point now) TRIPTYCH_EXCLUDES(mutex_);
+  // Number of events added since the last Publish.
+  int64_t added() const { return std::ssize(added_.events); }
   // The next batch begins with kCleared, and the caller adds every block that can be found.
   // REQUIRES: no event was added since the last Publish.
   void Restart() TRIPTYCH_EXCLUDES(mutex_);

@@ -107,7 +107,7 @@ KvEvent PrefixCache::Stored(const State& state) const {
   return event;
 }
 
-void PrefixCache::AddAll(KvEventLog& events) const {
+void PrefixCache::AddAll(KvEventLog& events, std::chrono::steady_clock::time_point now) const {
   std::vector<int32_t> blocks;
   for (int32_t block = 0; block < pool_.total(); ++block) {
     if (states_[block].id != 0 && IsTold(states_[block])) blocks.push_back(block);
@@ -115,11 +115,10 @@ void PrefixCache::AddAll(KvEventLog& events) const {
   // A block got its id after those before it.
   std::sort(blocks.begin(), blocks.end(),
             [this](int32_t a, int32_t b) { return states_[a].id < states_[b].id; });
-  int64_t added = 0;
   for (const int32_t block : blocks) {
+    if (events.added() == KvEventLog::kMaxEvents) events.Publish(now);
     events.Add(Stored(states_[block]),
                std::span(tokens_).subspan(block * block_positions_, block_positions_));
-    if (++added % KvEventLog::kMaxEvents == 0) events.Publish();
   }
 }
 

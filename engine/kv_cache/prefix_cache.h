@@ -4,6 +4,7 @@
 #ifndef TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 #define TRIPTYCH_ENGINE_KV_CACHE_PREFIX_CACHE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -71,9 +72,9 @@ class PrefixCache {
   // From now on tells `events` of each kept block of the first group that is registered or loses
   // its rows. They must outlive the cache.
   void Observe(KvEventLog& events) { events_ = &events; }
-  // Adds those that are registered now, each after those before it, in batches of kMaxEvents. Scans
-  // every block.
-  void AddAll(KvEventLog& events) const;
+  // Adds those that are registered now, each after those before it. Publishes all batches but the
+  // last, of kMaxEvents each, at `now`. Scans every block.
+  void AddAll(KvEventLog& events, std::chrono::steady_clock::time_point now) const;
   // The name of a block in events, from its id: equal for equal keys while the block is registered
   // or remembered, never equal for two keys, and other than the names of another process.
   uint64_t NameOf(Prefix id) const;

@@ -539,17 +539,18 @@ KvCacheStats Engine::Stats() const {
 
 void Engine::Publish() {
   if (!std::exchange(changed_, false)) return;
-  if (kv_events_ != nullptr) kv_events_->Publish();
+  if (kv_events_ != nullptr) kv_events_->Publish(clock_());
   const KvCacheStats stats = Stats();
   const MutexLock lock(published_mutex_);
   published_ = stats;
 }
 
 void Engine::RestartKvEvents() {
-  kv_events_->Publish();
+  const auto now = clock_();
+  kv_events_->Publish(now);
   kv_events_->Restart();
-  scheduler_.prefixes().AddAll(*kv_events_);
-  kv_events_->Publish();
+  scheduler_.prefixes().AddAll(*kv_events_, now);
+  kv_events_->Publish(now);
 }
 
 KvCacheStats Engine::Published() const {

@@ -37,6 +37,13 @@ Error ModelNotFound(const std::string& name, const std::string& loaded) {
           .metadata = {{"model", Printable(name, kQuotedBytes)}}};
 }
 
+Error RequestIdTaken(std::string_view id) {
+  return {.code = ErrorCode::kAlreadyExists,
+          .description = fmt::format("is {}, which is live; allowed: one that is not", Quote(id)),
+          .field = "request_id",
+          .reason = "REQUEST_ID_TAKEN"};
+}
+
 Error QueueFull() {
   return {.code = ErrorCode::kResourceExhausted,
           .description = "the model's queue is full",

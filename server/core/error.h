@@ -16,6 +16,7 @@ namespace triptych::server {
 enum class ErrorCode {
   kInvalidArgument,    // a field of the request is invalid
   kNotFound,           // no such model
+  kAlreadyExists,      // the request's own id is that of a live request
   kResourceExhausted,  // a queue, a client's limit, memory, or the client's stream buffer
   kUnavailable,        // the server is starting or draining
   kInternal,           // a step of the model failed
@@ -47,6 +48,8 @@ Error InvalidArgument(std::string field, std::string description);
 Error ContextLengthExceeded(std::string field, std::string description);
 // `loaded` lists the loaded models.
 Error ModelNotFound(const std::string& name, const std::string& loaded);
+// The client has a live request of that id, its own.
+Error RequestIdTaken(std::string_view id);
 Error QueueFull();
 Error QueueTimeout();
 // The client has `live` requests; at most `most` are allowed.

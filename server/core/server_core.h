@@ -16,7 +16,6 @@
 #include "server/core/requests/request_service.h"
 #include "server/core/stats/kv_event_streams.h"
 #include "server/core/stats/stats_service.h"
-#include "server/core/tokenizer_bundles.h"
 #include "server/core/transport_options.h"
 
 namespace triptych::server {
@@ -44,7 +43,6 @@ struct ServerCore {
   RequestService requests;
   StatsService stats;
   KvEventStreams kv_events;
-  TokenizerBundles tokenizers;
 };
 
 }  // namespace triptych::server

@@ -145,7 +145,6 @@ Result<std::shared_ptr<const TokenizerBundle>> Read(const ModelInfo& model) {
 }  // namespace
 
 Result<std::shared_ptr<const TokenizerBundle>> TokenizerBundles::Get(const ModelInfo& model) {
-  const MutexLock lock(mutex_);
   std::weak_ptr<const TokenizerBundle>& kept = bundles_[model.name];
   if (auto bundle = kept.lock()) return bundle;
   auto read = Read(model);

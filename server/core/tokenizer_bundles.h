@@ -2,11 +2,11 @@
 #ifndef TRIPTYCH_SERVER_CORE_TOKENIZER_BUNDLES_H_
 #define TRIPTYCH_SERVER_CORE_TOKENIZER_BUNDLES_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "engine/base/mutex.h"
 #include "server/core/error.h"
 #include "server/core/model_info.h"
 
@@ -18,19 +18,16 @@ struct TokenizerBundle {
 };
 
 // Reads the files on demand, and keeps an archive while a caller has it: concurrent callers share
-// one. Thread-safe.
+// one. Not thread-safe.
 class TokenizerBundles {
  public:
   static constexpr int64_t kMaxBytes = int64_t{200} << 20;  // of the files of one archive
 
   // NOT_FOUND if the checkpoint has no such files, or too large ones.
-  Result<std::shared_ptr<const TokenizerBundle>> Get(const ModelInfo& model)
-      TRIPTYCH_EXCLUDES(mutex_);
+  Result<std::shared_ptr<const TokenizerBundle>> Get(const ModelInfo& model);
 
  private:
-  Mutex mutex_;
-  std::map<std::string, std::weak_ptr<const TokenizerBundle>> bundles_
-      TRIPTYCH_GUARDED_BY(mutex_);  // by model
+  std::map<std::string, std::weak_ptr<const TokenizerBundle>> bundles_;  // by model
 };
 
 }  // namespace triptych::server

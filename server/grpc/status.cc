@@ -16,6 +16,8 @@ grpc::StatusCode ToCode(ErrorCode code) {
       return grpc::StatusCode::INVALID_ARGUMENT;
     case ErrorCode::kNotFound:
       return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::kAlreadyExists:
+      return grpc::StatusCode::ALREADY_EXISTS;
     case ErrorCode::kResourceExhausted:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case ErrorCode::kUnavailable:

@@ -1,9 +1,29 @@
 #include "server/grpc/vllm_generate_reactor.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace triptych::server {
+namespace {
+
+// Routers take messages of 4 MiB, gRPC's default. This leaves room for all but the tokens.
+constexpr int64_t kMaxAnswerBytes = (int64_t{4} << 20) - (int64_t{128} << 10);
+constexpr int64_t kTokenIdBytes = 5;
+// Bound on a token's log-probabilities, with those of `top` most likely tokens.
+constexpr int64_t LogprobBytes(int64_t top) { return 21 + 9 * top; }
+
+Error AnswerTooLarge() {
+  return {.code = ErrorCode::kResourceExhausted,
+          .description = fmt::format("a choice takes more than {} bytes in one message; allowed: "
+                                     "\"stream\", or fewer tokens or log-probabilities",
+                                     kMaxAnswerBytes),
+          .reason = "ANSWER_TOO_LARGE"};
+}
+
+}  // namespace
 
 VllmGenerateReactor::VllmGenerateReactor(grpc::CallbackServerContext& context,
                                          std::chrono::milliseconds stall_timeout,
@@ -14,6 +34,10 @@ VllmGenerateReactor::VllmGenerateReactor(grpc::CallbackServerContext& context,
       streams_(message.stream()),
       top_(message.sampling_params().logprobs() > 0),
       prompt_top_(message.sampling_params().prompt_logprobs() > 0),
+      token_bytes_(message.sampling_params().has_logprobs()
+                       ? LogprobBytes(message.sampling_params().logprobs())
+                       : kTokenIdBytes),
+      prompt_token_bytes_(LogprobBytes(message.sampling_params().prompt_logprobs())),
       stop_token_ids_(message.sampling_params().stop_token_ids().begin(),
                       message.sampling_params().stop_token_ids().end()),
       on_done_(std::move(on_done)) {
@@ -24,6 +48,13 @@ void VllmGenerateReactor::Begin(Result<std::shared_ptr<Call>> call) {
   if (!call.ok()) return CallReactor::Begin(InVllmTerms(call.error()));
   const std::vector<int32_t> prompt = std::move(call.value()->prompts().front().tokens);
   prompt_tokens_ = static_cast<uint32_t>(prompt.size());
+  const int64_t prompt_bytes = prompt_ ? prompt_tokens_ * prompt_token_bytes_ : 0;
+  if (prompt_bytes > kMaxAnswerBytes) {
+    return CallReactor::Begin(InvalidArgument(
+        "sampling_params.prompt_logprobs",
+        fmt::format("are those of {} tokens; allowed: at most {}, which one message holds",
+                    prompt_tokens_, kMaxAnswerBytes / prompt_token_bytes_)));
+  }
   if (prompt_) {
     prompt_.emplace();
     // The first token has no log-probability.
@@ -32,6 +63,7 @@ void VllmGenerateReactor::Begin(Result<std::shared_ptr<Call>> call) {
     if (prompt_top_) prompt_->add_top_logprobs();
   }
   choices_.resize(call.value()->sequences());
+  choices_.front().bytes = prompt_bytes;
   for (size_t i = 0; i < choices_.size(); ++i) {
     vllm_wire::GenerateComplete& complete = choices_[i].complete;
     complete.set_index(static_cast<uint32_t>(i));
@@ -46,7 +78,14 @@ void VllmGenerateReactor::OnDone() {
 }
 
 void VllmGenerateReactor::AddChunk(const StreamChunk& chunk, Messages& messages) {
+  if (too_large_) return;
   Choice& choice = choices_[chunk.choice];
+  choice.bytes += std::ssize(chunk.tokens) * token_bytes_;
+  if (!streams_ && choice.bytes > kMaxAnswerBytes) {
+    too_large_ = true;
+    choices_.clear();
+    return call().Cancel();
+  }
   vllm_wire::GenerateComplete& complete = choice.complete;
   if (prompt_) AddLogprobs(chunk.prompt_logprobs, prompt_top_, *prompt_);
   // The prompt's log-probabilities are complete with the first token, or the end.
@@ -85,6 +124,7 @@ void VllmGenerateReactor::AddChunk(const StreamChunk& chunk, Messages& messages)
 }
 
 std::optional<Error> VllmGenerateReactor::AddEnd(std::optional<Error> error, Messages& messages) {
+  if (too_large_) return AnswerTooLarge();
   if (!error) return error;
   if (!aborted_ || error->code != ErrorCode::kCancelled) return InVllmTerms(*std::move(error));
   for (Choice& choice : choices_) {

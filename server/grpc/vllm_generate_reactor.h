@@ -37,6 +37,7 @@ class VllmGenerateReactor final : public StreamReactor<vllm_wire::GenerateRespon
  private:
   struct Choice {
     vllm_wire::GenerateComplete complete;
+    int64_t bytes = 0;  // bound on those of `complete`, without `stream`
     uint32_t last_token = 0;
     bool done = false;
   };
@@ -47,6 +48,7 @@ class VllmGenerateReactor final : public StreamReactor<vllm_wire::GenerateRespon
 
   const bool streams_;
   const bool top_, prompt_top_;  // log-probabilities of most likely tokens are reported
+  const int64_t token_bytes_, prompt_token_bytes_;  // bounds on those of a token in a message
   const std::vector<uint32_t> stop_token_ids_;
   const std::function<void()> on_done_;
   std::atomic<bool> aborted_ = false;
@@ -54,6 +56,7 @@ class VllmGenerateReactor final : public StreamReactor<vllm_wire::GenerateRespon
   uint32_t prompt_tokens_ = 0;
   std::optional<vllm_wire::InputLogProbs> prompt_;  // until they are sent
   std::vector<Choice> choices_;
+  bool too_large_ = false;  // one of their messages would be
 };
 
 }  // namespace triptych::server

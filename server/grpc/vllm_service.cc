@@ -40,18 +40,13 @@ std::optional<Error> CheckRank(bool given, int32_t rank) {
 class BundleReactor final
     : public AlarmedReactor<grpc::ServerWriteReactor<smg_wire::GetTokenizerChunk>> {
  public:
-  BundleReactor(std::shared_ptr<const TokenizerBundle> bundle, grpc::CallbackServerContext& context,
-                std::chrono::milliseconds stall_timeout)
-      : AlarmedReactor(context, stall_timeout), bundle_(std::move(bundle)) {}
+  using AlarmedReactor::AlarmedReactor;
 
-  void WriteNext() {
-    constexpr size_t kChunkSize = size_t{64} << 10;
-    const size_t size = std::min(kChunkSize, bundle_->zip.size() - sent_);
-    message_.set_data(bundle_->zip.data() + sent_, size);
-    sent_ += size;
-    if (sent_ == bundle_->zip.size()) message_.set_sha256(bundle_->sha256);
-    stall_alarm().Begin();
-    StartWrite(&message_);
+  // Called once, or again after it threw.
+  void Begin(Result<std::shared_ptr<const TokenizerBundle>> bundle) {
+    if (!bundle.ok()) return End(ToStatus(InVllmTerms(bundle.error()), context()));
+    bundle_ = std::move(bundle).value();
+    WriteNext();
   }
   void OnWriteDone(bool ok) override {
     stall_alarm().End();
@@ -61,7 +56,17 @@ class BundleReactor final
   }
 
  private:
-  const std::shared_ptr<const TokenizerBundle> bundle_;
+  void WriteNext() {
+    constexpr size_t kChunkSize = size_t{64} << 10;
+    const size_t size = std::min(kChunkSize, bundle_->zip.size() - sent_);
+    message_.set_data(bundle_->zip.data() + sent_, size);
+    sent_ += size;
+    if (sent_ == bundle_->zip.size()) message_.set_sha256(bundle_->sha256);
+    stall_alarm().Begin();
+    StartWrite(&message_);
+  }
+
+  std::shared_ptr<const TokenizerBundle> bundle_;  // once it begins
   size_t sent_ = 0;
   smg_wire::GetTokenizerChunk message_;
 };
@@ -80,11 +85,7 @@ grpc::ServerWriteReactor<vllm_wire::GenerateResponse>* VllmService::Generate(
   if (named) {
     const MutexLock lock(live_->mutex);
     if (!live_->reactors.try_emplace(key).second) {
-      return new Refused(
-          ToStatus(InvalidArgument("request_id",
-                                   fmt::format("is {}, which is live; allowed: one that is not",
-                                               Quote(message->request_id()))),
-                   *context));
+      return new Refused(ToStatus(RequestIdTaken(message->request_id()), *context));
     }
   }
   const auto forget = [live = live_, key, named] {
@@ -188,18 +189,14 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
 }
 
 grpc::ServerWriteReactor<smg_wire::GetTokenizerChunk>* VllmService::GetTokenizer(
-    grpc::CallbackServerContext* context, const smg_wire::GetTokenizerRequest* /*message*/) {
+    grpc::CallbackServerContext* context, const smg_wire::GetTokenizerRequest* message) {
   using Refused = RefusedStream<smg_wire::GetTokenizerChunk>;
   const Result<AuthorizedCall> entry = gate_.EnterToCompute(CredentialsOf(*context));
   if (!entry.ok()) return new Refused(ToStatus(entry.error(), *context));
-  ServerCore& core = entry.value().core;
-  const Result<size_t> model = FindModel(core, *context);
-  if (!model.ok()) return new Refused(ToStatus(model.error(), *context));
-  auto bundle = core.tokenizers.Get(core.models.models()[model.value()]);
-  if (!bundle.ok()) return new Refused(ToStatus(bundle.error(), *context));
-  auto* const reactor =
-      MakeReactor<BundleReactor>(std::move(bundle).value(), *context, entry.value().stall_timeout);
-  reactor->WriteNext();
+  const AuthorizedCall& call = entry.value();
+  auto* const reactor = MakeReactor<BundleReactor>(*context, call.stall_timeout);
+  call.core.requests.BundleTokenizer(ModelNameOf(*context), call.caller, TurnOf(context, message),
+                                     [reactor](auto bundle) { reactor->Begin(std::move(bundle)); });
   return reactor;
 }
 

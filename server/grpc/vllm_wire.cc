@@ -3,7 +3,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <span>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/request_limits.h"
+#include "server/core/stats/kv_event_streams.h"
 
 namespace triptych::server {
 namespace {
@@ -226,7 +226,7 @@ vllm_wire::SchedulerLoad ToVllm(const serving::KvCacheStats& stats, const ModelI
 smg_wire::KvEventBatch ToSmg(const KvEventBatch& batch, int64_t block_positions) {
   smg_wire::KvEventBatch message;
   message.set_sequence_number(batch.number);
-  message.set_timestamp(std::chrono::duration<double>(batch.time.time_since_epoch()).count());
+  message.set_timestamp(UnixSeconds(batch));
   message.set_dp_rank(0);
   for (const KvEventRun& run : Runs(batch, block_positions)) {
     smg_wire::KvCacheEvent& event = *message.add_events();

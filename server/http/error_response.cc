@@ -27,6 +27,8 @@ Kind KindOf(const Error& error) {
       return kInvalidRequest;
     case ErrorCode::kNotFound:
       return {404, "not_found_error"};
+    case ErrorCode::kAlreadyExists:
+      return {409, "conflict_error"};
     case ErrorCode::kResourceExhausted:
       // 429 for limits of one client, 503 for limits of the server.
       if (error.reason == "CLIENT_LIMIT" || error.reason == "CLIENT_RATE" ||

@@ -73,7 +73,7 @@ zmq::message_t PackBatch(const KvEventBatch& batch, int64_t block_positions) {
   msgpack::packer<msgpack::sbuffer> out(buffer);
   const std::vector<KvEventRun> runs = Runs(batch, block_positions);
   out.pack_array(3);
-  out.pack(std::chrono::duration<double>(batch.time.time_since_epoch()).count());
+  out.pack(UnixSeconds(batch));
   out.pack_array(static_cast<uint32_t>(runs.size()));
   for (const KvEventRun& run : runs) PackEvent(run, block_positions, out);
   out.pack(0);  // rank

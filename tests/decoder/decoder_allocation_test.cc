@@ -165,6 +165,7 @@ TEST_P(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
   EngineSetup setup;
   setup.kv_cache_bytes = 1 << 24;
   setup.speculation = GetParam();
+  setup.kv_events = 1;
   const auto made = MakeEngine(config, RandomWeights(config, 1), setup, ComputeType::kFloat32, 1);
   serving::Engine& engine = *made;
   const auto sink = std::make_shared<Sink>();
@@ -177,13 +178,16 @@ TEST_P(EngineAllocationTest, DecodingTakesNothingFromTheHeap) {
     request.max_new_tokens = 2000;
     request.most_drafted = 4;
     request.ignore_eos = true;
-    request.share_prefix = false;  // the prefix cache takes memory for each block
+    request.share_prefix = false;  // the prefix cache and its events take memory for each block
     request.sampling = all[i];
     engine.Submit(request, sink);
   }
   for (int i = 0; i < 4; ++i) engine.Step();
   const int64_t before = allocations, tokens = sink->tokens;
-  for (int i = 0; i < kSteps; ++i) engine.Step();
+  for (int i = 0; i < kSteps; ++i) {
+    engine.Step();
+    engine.Publish();
+  }
   EXPECT_GE(sink->tokens - tokens, std::ssize(all) * kSteps);
   EXPECT_EQ(engine.metrics().drafted_tokens.value() > 0, GetParam() != serving::Speculation::kOff);
   EXPECT_LT(allocations - before, kSteps / 2);

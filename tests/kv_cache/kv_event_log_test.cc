@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 
 #include "engine/kv_cache/prefix_cache.h"
@@ -14,6 +15,7 @@ namespace {
 using testing::UnorderedElementsAre;
 
 constexpr int64_t kBlockPositions = 2;
+constexpr std::chrono::steady_clock::time_point kNow(std::chrono::seconds(5));
 
 using Tokens = std::vector<int32_t>;
 
@@ -63,7 +65,7 @@ class KvEventLogTest : public testing::Test {
     const auto id =
         cache_.Register({.before = before, .tokens = tokens, .group = group}, block[0], keep).id;
     pool_.Release(block);
-    log_.Publish();
+    log_.Publish(kNow);
     return id;
   }
 
@@ -111,8 +113,8 @@ TEST_F(KvEventLogTest, AReaderCanStartWithTheStateAtARestart) {
   }
   ASSERT_FALSE(log_.kept().complete());
   log_.Restart();
-  cache_.AddAll(log_);
-  log_.Publish();
+  cache_.AddAll(log_, kNow);
+  log_.Publish(kNow);
   ASSERT_TRUE(log_.kept().complete());
   Reader late(log_, log_.kept().start);
   late.Read();
@@ -121,14 +123,34 @@ TEST_F(KvEventLogTest, AReaderCanStartWithTheStateAtARestart) {
   EXPECT_EQ(old.found(), late.found());
 }
 
+TEST(KvEventLogRestartTest, NoBatchExceedsTheBound) {
+  constexpr int64_t kBlocks = 2 * KvEventLog::kMaxEvents;
+  BlockPool pool(kBlocks);
+  PrefixCache cache(pool, kBlockPositions);
+  std::vector<int32_t> blocks;
+  ASSERT_TRUE(pool.Allocate(kBlocks, blocks));
+  for (const int32_t block : blocks) cache.Register({.tokens = Tokens{1, block}}, block, true);
+  KvEventLog log(kBlockPositions, 2 * kBlocks, /*first=*/1);
+  log.Restart();
+  cache.AddAll(log, kNow);
+  log.Publish(kNow);
+  std::vector<int64_t> sizes;
+  for (uint64_t i = 1; i < log.kept().next; ++i) {
+    sizes.push_back(std::ssize(log.Read(i)->events));
+    EXPECT_EQ(log.Read(i)->time, kNow);
+  }
+  // kCleared and the blocks.
+  EXPECT_THAT(sizes, testing::ElementsAre(KvEventLog::kMaxEvents, KvEventLog::kMaxEvents, 1));
+}
+
 TEST_F(KvEventLogTest, ABlockBeforeAnotherIsStoredFirst) {
   const auto first = Compute({1, 2});
   const auto second = Compute({3, 4}, first);
   // The free block that is allocated first lies before the blocks of its prefix.
   Compute({5, 6}, second);
   log_.Restart();
-  cache_.AddAll(log_);
-  log_.Publish();
+  cache_.AddAll(log_, kNow);
+  log_.Publish(kNow);
   Reader reader(log_, log_.kept().start);
   reader.Read();  // expects it
   EXPECT_EQ(reader.found().size(), 3);
@@ -138,8 +160,8 @@ TEST_F(KvEventLogTest, CallsBackOncePerBatch) {
   int batches = 0;
   log_.OnBatch([&] { ++batches; });
   Compute({1, 2});
-  log_.Publish();
-  log_.Publish();
+  log_.Publish(kNow);
+  log_.Publish(kNow);
   EXPECT_EQ(batches, 1);
 }
 

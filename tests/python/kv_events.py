@@ -175,6 +175,9 @@ def test_options(programs):
             '"nonsense" is not an address; allowed: off, grpc and tcp://HOST:PORT': [
                 "--kv-events", "nonsense"],
             "tcp://*:5557 is reachable from other machines": ["--kv-events", "tcp://*:5557"],
+            "others with --kv-events-insecure": ["--kv-events", "tcp://*:5557", "--insecure"],
+            f"--kv-events-replay: tcp://*:5558 is reachable": [
+                "--kv-events", address, "--kv-events-replay", "tcp://*:5558"],
             f"--kv-events {address}: cannot listen there": ["--kv-events", address],
             "--kv-events-replay: is set": ["--kv-events-replay", address, "--kv-events", "grpc"],
             "--kv-events-topic: is set": ["--kv-events-topic", "a"],

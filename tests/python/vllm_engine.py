@@ -277,8 +277,7 @@ def test_abort(server):
     stream = endless("a request")
     next(stream)
     code, details = refusal(lambda: endless("a request"))
-    check(code == "INVALID_ARGUMENT" and details.startswith("request_id is 'a request'") or
-          "which is live" in details, f"an id twice: {code}: {details}")
+    check(code == "ALREADY_EXISTS" and "which is live" in details, f"an id twice: {code}: {details}")
     server.call("Abort", worker.AbortRequest(request_ids=["nobody", "a request"]),
                 worker.AbortResponse)
     rest = list(stream)
@@ -489,6 +488,7 @@ def test_lost_events(programs):
 
 
 def test_models(programs):
+    import common_pb2 as common
     import worker_pb2 as worker
     with Server(programs, "--kv-cache-bytes", "8MiB", models=("mla", "mha")) as server:
         ask = lambda **options: server.call(
@@ -498,6 +498,10 @@ def test_models(programs):
               f"no model: {code}: {details}")
         check(ask(metadata=[("x-model", "mha")]).served_model_name == "mha", "x-model")
         check(refusal(lambda: ask(metadata=[("x-model", "other")]))[0] == "NOT_FOUND", "another")
+        code, details = refusal(lambda: server.stream(
+            "GetTokenizer", common.GetTokenizerRequest(), common.GetTokenizerChunk))
+        check(code == "INVALID_ARGUMENT" and details.startswith("x-model is empty"),
+              f"no model for GetTokenizer: {code}: {details}")
         request = worker.GenerateRequest(
             text="a", sampling_params=worker.SamplingParams(max_tokens=3, temperature=0))
         outputs = [list(server.stream("Generate", request, worker.GenerateResponse,

@@ -470,6 +470,7 @@ TEST_F(ServerOptionsTest, EveryFlag) {
       {"--tls-client-ca", "ca", FIELD_IS(transport.tls.value().client_authority, "ca")},
       {"--tokens", "tokens", FIELD_IS(transport.access.tokens, "tokens")},
       {"--insecure", "", FIELD_IS(transport.access.insecure, true)},
+      {"--kv-events-insecure", "", FIELD_IS(kv_events_insecure, true)},
       {"--reflection", "off", FIELD_IS(transport.reflection, false)},
       {"--max-streams", "5", FIELD_IS(transport.limits.max_streams, 5)},
       {"--kv-cache-bytes", "3MiB",

@@ -95,6 +95,19 @@ void RequestService::Detokenize(DetokenizeParams params, const Caller& caller, c
       [this, params = std::move(params)] { return Detokenize(params); }, std::move(done));
 }
 
+void RequestService::BundleTokenizer(const std::string& model, const Caller& caller,
+                                     const Turn& turn,
+                                     Done<std::shared_ptr<const TokenizerBundle>> done) {
+  InTurn(
+      caller.client, TokenizationQueue::kMaxQuickBytes + 1, std::ssize(model), turn,
+      [this, model]() -> Result<std::shared_ptr<const TokenizerBundle>> {
+        const Result<const ModelInfo*> found = models_.Find(model);
+        if (!found.ok()) return found.error();
+        return bundles_.Get(*found.value());
+      },
+      std::move(done));
+}
+
 Result<std::shared_ptr<Call>> RequestService::Generate(const GenerateParams& params,
                                                        const Caller& caller) {
   return Generate(std::span(&params, 1), caller);

@@ -24,6 +24,7 @@
 #include "server/core/requests/tokenization_queue.h"
 #include "server/core/requests/validation.h"
 #include "server/core/stats/outcome.h"
+#include "server/core/tokenizer_bundles.h"
 #include "server/core/worker.h"
 
 namespace triptych::server {
@@ -31,7 +32,7 @@ namespace triptych::server {
 // Admits requests, validates and tokenizes them, and makes the calls that a transport starts.
 // Counts and logs how they end.
 //
-// Each kind of request has two functions. One returns at once what the other hands to `done`,
+// Most kinds of requests have two functions. One returns at once what the other hands to `done`,
 // which takes a long text, and a form of output, to the TokenizationQueue: `done` is called before
 // the function returns, or on the queue's thread. The data that params view must live until then.
 // `done` also gets the queue's errors, and is called again, with STEP_FAILED, if it throws.
@@ -64,6 +65,9 @@ class RequestService {
                 Done<TokenizedText> done);
   void Detokenize(DetokenizeParams params, const Caller& caller, const Turn& turn,
                   Done<std::string> done);
+  // The archive of the model's tokenizer files, which the queue's thread reads.
+  void BundleTokenizer(const std::string& model, const Caller& caller, const Turn& turn,
+                       Done<std::shared_ptr<const TokenizerBundle>> done);
 
   Result<std::shared_ptr<Call>> Generate(const GenerateParams& params, const Caller& caller);
   // One call for several prompts, whose choices follow one another. REQUIRES: at least one entry,
@@ -110,6 +114,7 @@ class RequestService {
   Admission admission_;
   RequestIds ids_;
   const RequestObserver observer_;
+  TokenizerBundles bundles_;  // the queue's thread uses them
   Worker log_worker_;
   TokenizationQueue queue_;  // last: its thread uses all of the above
 };

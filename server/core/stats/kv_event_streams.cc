@@ -1,6 +1,14 @@
 #include "server/core/stats/kv_event_streams.h"
 
+#include <chrono>
+
 namespace triptych::server {
+
+double UnixSeconds(const KvEventBatch& batch) {
+  const auto age = std::chrono::steady_clock::now() - batch.time;
+  const auto time = std::chrono::system_clock::now().time_since_epoch() - age;
+  return std::chrono::duration<double>(time).count();
+}
 
 KvEventStreams::KvEventStreams(EngineLoopThread& engines, size_t models)
     : engines_(engines), start_asked_(models) {

@@ -18,6 +18,9 @@
 
 namespace triptych::server {
 
+// A batch's time for routers: seconds since 1970, by the present setting of the system's clock.
+double UnixSeconds(const KvEventBatch& batch);
+
 // Implemented by a transport.
 class KvEventListener {
  public:

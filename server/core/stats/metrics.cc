@@ -26,18 +26,25 @@ struct Number {
 
 constexpr double Double(int64_t value) { return static_cast<double>(value); }
 
+double Running(const ModelMetrics& model) { return Double(model.stats.running); }
+double Waiting(const ModelMetrics& model) { return Double(model.stats.waiting); }
+double Utilization(const ModelMetrics& model) {
+  const serving::KvCacheStats& stats = model.stats;
+  const int64_t held = stats.total_blocks - stats.free_blocks - stats.evictable_blocks;
+  return Double(held) / Double(stats.total_blocks);
+}
+
 constexpr Number kGauges[] = {
-    {"triptych_requests_running", "Running sequences; a request has one for each choice.",
-     [](const ModelMetrics& model) { return Double(model.stats.running); }},
-    {"triptych_requests_waiting", "Queued sequences.",
-     [](const ModelMetrics& model) { return Double(model.stats.waiting); }},
+    {"triptych_requests_running", "Running sequences; a request has one for each choice.", Running},
+    {"triptych_requests_waiting", "Queued sequences.", Waiting},
     {"triptych_kv_cache_utilization_ratio",
-     "Share of the cache's blocks that are allocated to live sequences, from 0 to 1.",
-     [](const ModelMetrics& model) {
-       const serving::KvCacheStats& stats = model.stats;
-       const int64_t held = stats.total_blocks - stats.free_blocks - stats.evictable_blocks;
-       return Double(held) / Double(stats.total_blocks);
-     }},
+     "Share of the cache's blocks that are allocated to live sequences, from 0 to 1.", Utilization},
+    // The names that endpoint pickers ask for by default (pkg/epp/framework/plugins/datalayer/
+    // extractor/metrics/factories.go of https://github.com/llm-d/llm-d-router).
+    {"vllm:num_requests_running", "As triptych_requests_running, for endpoint pickers.", Running},
+    {"vllm:num_requests_waiting", "As triptych_requests_waiting, for endpoint pickers.", Waiting},
+    {"vllm:kv_cache_usage_perc",
+     "As triptych_kv_cache_utilization_ratio, from 0 to 1, for endpoint pickers.", Utilization},
     {"triptych_kv_cache_pool_bytes", "Bytes of the pool: allocated, evictable and free.",
      [](const ModelMetrics& model) { return Double(model.stats.pool_bytes); }},
     {"triptych_device_weight_bytes", "Bytes of the weights on a GPU; 0 on the CPU.",
@@ -226,15 +233,18 @@ std::string MetricsText(std::span<const ModelMetrics> models) {
                                 }));
   }
   AddExpertFamilies(models, families);
-  // For inference gateways, which define the label names.
-  families.push_back(
-      FamilyOf("triptych_kv_cache_info", "Positions per block, and number of blocks.",
-               MetricType::Gauge, models, [](const ModelMetrics& model, ClientMetric& series) {
-                 const serving::KvCacheStats& stats = model.stats;
-                 series.label.push_back({"block_size", std::to_string(stats.block_positions)});
-                 series.label.push_back({"num_gpu_blocks", std::to_string(stats.total_blocks)});
-                 series.gauge.value = 1;
-               }));
+  // Endpoint pickers define the names of the labels.
+  for (const auto& [name, help] :
+       {std::pair("triptych_kv_cache_info", "Positions per block, and number of blocks."),
+        std::pair("vllm:cache_config_info", "As triptych_kv_cache_info, for endpoint pickers.")}) {
+    families.push_back(FamilyOf(
+        name, help, MetricType::Gauge, models, [](const ModelMetrics& model, ClientMetric& series) {
+          const serving::KvCacheStats& stats = model.stats;
+          series.label.push_back({"block_size", std::to_string(stats.block_positions)});
+          series.label.push_back({"num_gpu_blocks", std::to_string(stats.total_blocks)});
+          series.gauge.value = 1;
+        }));
+  }
   for (const auto& one : kHistograms) {
     families.push_back(FamilyOf(one.name, one.help, MetricType::Histogram, models,
                                 [&](const ModelMetrics& model, ClientMetric& series) {

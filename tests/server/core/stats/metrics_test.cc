@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -96,6 +98,58 @@ TEST_F(MetricsTest, SaysWhatAGpuHolds) {
                     HasSubstr("\ntriptych_device_workspace_bytes" + labels + " 30\n")));
 }
 
+// An endpoint picker's rules: extractor.go, spec.go and loraspec.go in pkg/epp/framework/plugins/
+// datalayer/extractor/metrics of https://github.com/llm-d/llm-d-router. A family is found by its
+// name, and its first series counts, as none has a timestamp. Numbers of the cache are labels.
+class Picker {
+ public:
+  explicit Picker(const std::string& scrape) : scrape_(scrape) {}
+
+  // The value of a gauge.
+  std::optional<double> Value(const std::string& name) const {
+    const auto line = First(name);
+    if (!line) return std::nullopt;
+    return std::stod(line->substr(line->rfind(' ')));
+  }
+  // The whole number in a label of a gauge.
+  std::optional<int> Label(const std::string& name, const std::string& label) const {
+    const auto line = First(name);
+    std::smatch found;
+    if (!line || !std::regex_search(*line, found, std::regex("[{,]" + label + "=\"([0-9]+)\"")))
+      return std::nullopt;
+    return std::stoi(found[1]);
+  }
+
+ private:
+  std::optional<std::string> First(const std::string& name) const {
+    const std::string type = "# TYPE " + name + " gauge\n";
+    const size_t at = scrape_.find(type);
+    if (at == scrape_.npos) return std::nullopt;
+    const size_t begin = at + type.size(), end = scrape_.find('\n', begin);
+    const std::string line = scrape_.substr(begin, end - begin);
+    return line.starts_with(name + "{") ? std::optional(line) : std::nullopt;
+  }
+
+  const std::string& scrape_;
+};
+
+TEST_F(MetricsTest, AnEndpointPickerFindsWhatItAsksForByDefault) {
+  ModelMetrics metrics = Metrics();
+  metrics.stats.free_blocks = 5;
+  metrics.stats.evictable_blocks = 3;
+  metrics.stats.block_positions = 16;
+  metrics.stats.running = 4;
+  metrics.stats.waiting = 7;
+  const std::string scrape = MetricsText(std::vector{metrics});
+  const Picker picker(scrape);
+  EXPECT_EQ(picker.Value("vllm:num_requests_waiting"), 7);
+  EXPECT_EQ(picker.Value("vllm:num_requests_running"), 4);
+  EXPECT_EQ(picker.Value("vllm:kv_cache_usage_perc"), 0.2);
+  EXPECT_EQ(picker.Label("vllm:cache_config_info", "block_size"), 16);
+  EXPECT_EQ(picker.Label("vllm:cache_config_info", "num_gpu_blocks"), 10);
+  EXPECT_EQ(picker.Value("vllm:lora_requests_info"), std::nullopt) << "none: there are no adapters";
+}
+
 TEST_F(MetricsTest, HistogramsAddUp) {
   for (const double seconds : {0.00005, 0.003, 0.004, 1000.0}) {
     metrics_.inter_token_time.Add(seconds);
@@ -142,7 +196,7 @@ TEST_F(MetricsTest, AreThoseOfTheTable) {
   std::set<std::string> listed;
   std::ifstream readme(TRIPTYCH_SERVER_README);
   for (std::string line; std::getline(readme, line);) {
-    if (!line.starts_with("| `triptych_")) continue;
+    if (!line.starts_with("| `triptych_") && !line.starts_with("| `vllm:")) continue;
     std::istringstream words(line);  // | `NAME` | TYPE |
     std::string bar, metric, type;
     words >> bar >> metric >> bar >> type;
