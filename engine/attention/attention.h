@@ -5,10 +5,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
+#include <utility>
+
 #include "engine/attention/dense.h"
 #include "engine/attention/dropout.h"
 #include "engine/base/formats.h"
-#include "engine/kernels/paged_attention.h"
 
 namespace triptych {
 
@@ -26,7 +27,7 @@ class Attention {
 };
 
 // Self-attention over a cache of rows: the projections before and after the core, the softmax of
-// scores() times v. The core reads the rows as layout() describes. Thread safety: const methods may
+// scores() times v, over KeysAndValues() of the rows. Thread safety: const methods may
 // be called concurrently.
 class CachedAttention {
  public:
@@ -39,7 +40,9 @@ class CachedAttention {
   //   attended: [..., H * value_width]   returns [..., D1]
   virtual at::Tensor Output(const at::Tensor& attended) const = 0;
 
-  virtual kernels::PagedRowLayout layout() const = 0;
+  // The keys and values of rows, of each group: query head h reads those of g = h mod G.
+  //   rows: [..., row_width]   returns [..., G, key_width], [..., G, value_width]
+  virtual std::pair<at::Tensor, at::Tensor> KeysAndValues(const at::Tensor& rows) const = 0;
   virtual ScoreOptions scores() const = 0;
 };
 

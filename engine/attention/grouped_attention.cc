@@ -9,7 +9,6 @@
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
-#include "engine/kernels/row_layout.h"
 
 namespace triptych {
 
@@ -62,8 +61,10 @@ at::Tensor GroupedAttention::Rows(const at::Tensor& y, const at::Tensor& positio
   return at::cat({Keys(y, positions).flatten(-2), weights_.v(y)}, -1);
 }
 
-kernels::PagedRowLayout GroupedAttention::layout() const {
-  return kernels::GroupedRowLayout(heads_, groups_, d_qk_, d_v_);
+std::pair<at::Tensor, at::Tensor> GroupedAttention::KeysAndValues(const at::Tensor& rows) const {
+  const int64_t keys = groups_ * d_qk_;
+  return {rows.narrow(-1, 0, keys).unflatten(-1, {groups_, d_qk_}),
+          rows.narrow(-1, keys, groups_ * d_v_).unflatten(-1, {groups_, d_v_})};
 }
 
 }  // namespace triptych

@@ -45,7 +45,7 @@ class GroupedAttention final : public Attention, public CachedAttention {
   at::Tensor Queries(const at::Tensor& x, const at::Tensor& positions) const override;
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;
   at::Tensor Output(const at::Tensor& attended) const override { return weights_.o(attended); }
-  kernels::PagedRowLayout layout() const override;
+  std::pair<at::Tensor, at::Tensor> KeysAndValues(const at::Tensor& rows) const override;
   ScoreOptions scores() const override { return scores_; }
 
  private:

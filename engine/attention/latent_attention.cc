@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "engine/attention/dense.h"
 #include "engine/attention/rms_norm.h"
-#include "engine/kernels/row_layout.h"
 
 namespace triptych {
 namespace {
@@ -41,6 +41,23 @@ at::Tensor RotateTail(const LatentShape& shape, const Rotary& rotary, const at::
       {q.narrow(-1, 0, width), rotary.Apply(q.narrow(-1, width, shape.d_rope), positions)}, -1);
 }
 
+// 1 / sqrt(mean(x^2) + eps) over the last dimension, which stays with size 1; in float32 or wider.
+at::Tensor InverseNorm(const at::Tensor& x, double eps) {
+  const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  return wide.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt().to(x.scalar_type());
+}
+
+// The inverse norms of the keys of y: [..., G].
+at::Tensor InverseKeyNorms(const LatentShape& shape, const Linear& k, const at::Tensor& y) {
+  return InverseNorm(k(y).unflatten(-1, {shape.normed_keys, shape.d_qk}), shape.norm_eps)
+      .squeeze(-1);
+}
+
+// q: [..., H, d_qk + d_R], divided by the norm of each head's first d_qk elements.
+at::Tensor NormHeads(const LatentShape& shape, const at::Tensor& q) {
+  return q * InverseNorm(q.narrow(-1, 0, shape.d_qk), shape.norm_eps);
+}
+
 // x: [..., H, in], weight: [H, in, out] -> [..., H, out], each head by its own matrix.
 at::Tensor PerHead(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor by_head = x.flatten(0, -3).transpose(0, 1);  // [H, tokens, in]
@@ -55,11 +72,15 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = weights.q.weight.scalar_type();
   const int64_t heads = shape.heads, d_qk = shape.d_qk, d_v = shape.d_v, rank = shape.rank;
-  const double factor = shape.score_factor * std::sqrt(static_cast<double>(rank + shape.d_rope) /
-                                                       static_cast<double>(d_qk + shape.d_rope));
+  const bool normed = shape.normed_keys > 0;
+  const double factor =
+      normed ? 1
+             : shape.score_factor * std::sqrt(static_cast<double>(rank + shape.d_rope) /
+                                              static_cast<double>(d_qk + shape.d_rope));
 
   const at::Tensor kv_b = weights.kv_b.to(at::kDouble).view({heads, d_qk + d_v, rank});
-  const at::Tensor uk = kv_b.narrow(1, 0, d_qk);    // [H, d_qk, r]
+  at::Tensor uk = kv_b.narrow(1, 0, d_qk);  // [H, d_qk, r]
+  if (normed) uk = uk * weights.head_norm.to(at::kDouble).view({heads, d_qk, 1});
   const at::Tensor uv = kv_b.narrow(1, d_qk, d_v);  // [H, d_v, r]
   const at::Tensor q = weights.q.weight.to(at::kDouble).view({heads, d_qk + shape.d_rope, -1}) *
                        factor;  // [H, d_qk + d_R, D1]
@@ -76,7 +97,8 @@ ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, Re
                          .latent_norm = weights.latent_norm,
                          .uk = {},
                          .uv = {},
-                         .o = weights.o};
+                         .o = weights.o,
+                         .k = weights.k};
   if (form == ReducedForm::kFactored) {
     reduced.q.weight = q.flatten(0, 1).to(dtype);
     if (q_bias.defined()) reduced.q.bias = q_bias.flatten().to(dtype);
@@ -104,8 +126,9 @@ ReducedLatentAttention::ReducedLatentAttention(const LatentShape& shape, Reduced
     : shape_(shape), weights_(std::move(weights)), rotary_(std::move(rotary)) {}
 
 at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor& positions) const {
-  const at::Tensor q = weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x))
-                           .unflatten(-1, {shape_.heads, -1});  // [..., H, width + d_R]
+  at::Tensor q = weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x))
+                     .unflatten(-1, {shape_.heads, -1});  // [..., H, width + d_R]
+  if (shape_.normed_keys > 0) q = NormHeads(shape_, q);
   if (weights_.form == ReducedForm::kPremultiplied) {
     return RotateTail(shape_, rotary_, q, shape_.rank, positions);
   }
@@ -115,7 +138,10 @@ at::Tensor ReducedLatentAttention::Queries(const at::Tensor& x, const at::Tensor
 }
 
 at::Tensor ReducedLatentAttention::Rows(const at::Tensor& y, const at::Tensor& positions) const {
-  return LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, positions);
+  const at::Tensor rows =
+      LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, positions);
+  if (shape_.normed_keys == 0) return rows;
+  return at::cat({rows, InverseKeyNorms(shape_, weights_.k, y)}, -1);
 }
 
 at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
@@ -125,15 +151,24 @@ at::Tensor ReducedLatentAttention::Output(const at::Tensor& latents) const {
           .flatten(-2));
 }
 
-kernels::PagedRowLayout ReducedLatentAttention::layout() const {
-  return kernels::LatentRowLayout(shape_.heads, shape_.rank, shape_.d_rope);
+std::pair<at::Tensor, at::Tensor> ReducedLatentAttention::KeysAndValues(
+    const at::Tensor& rows) const {
+  const int64_t width = shape_.rank + shape_.d_rope, normed = shape_.normed_keys;
+  at::Tensor keys = rows.narrow(-1, 0, width).unsqueeze(-2);
+  at::Tensor values = keys.narrow(-1, 0, shape_.rank);
+  if (normed > 0) {  // a key for each inverse norm
+    keys = keys * rows.narrow(-1, width, normed).unsqueeze(-1);
+    std::vector<int64_t> sizes = values.sizes().vec();
+    sizes[sizes.size() - 2] = normed;
+    values = values.expand(sizes);
+  }
+  return {keys, values};
 }
 
 at::Tensor ReducedLatentAttention::Dense(const at::Tensor& x, const at::Tensor& y,
                                          bool causal) const {
-  const at::Tensor q = Queries(x, PositionsOf(x));              // [batch, L1, H, r + d_R]
-  const at::Tensor key = Rows(y, PositionsOf(y)).unsqueeze(2);  // [batch, L2, 1, r + d_R]
-  return Output(AttendDense(q, key, key.narrow(-1, 0, shape_.rank), scores(), causal));
+  const auto [keys, values] = KeysAndValues(Rows(y, PositionsOf(y)));
+  return Output(AttendDense(Queries(x, PositionsOf(x)), keys, values, scores(), causal));
 }
 
 LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights, Rotary rotary)
@@ -142,19 +177,25 @@ LatentAttention::LatentAttention(const LatentShape& shape, LatentWeights weights
 at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool causal,
                                   CacheFormat cache, Dropout* dropout) const {
   const int64_t heads = shape_.heads, d_qk = shape_.d_qk, d_v = shape_.d_v, d_rope = shape_.d_rope;
-  const at::Tensor q = RotateTail(
-      shape_, rotary_,
-      weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x)).unflatten(-1, {heads, -1}),
-      d_qk, PositionsOf(x));  // [batch, L1, H, d_qk + d_R]
+  const bool normed = shape_.normed_keys > 0;
+  at::Tensor q = weights_.q(QuerySource(shape_, weights_.q_a, weights_.q_norm, x))
+                     .unflatten(-1, {heads, -1});  // [batch, L1, H, d_qk + d_R]
+  if (normed) q = NormHeads(shape_, q);
+  q = RotateTail(shape_, rotary_, q, d_qk, PositionsOf(x));
   const at::Tensor rows =
       AsCached(LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, PositionsOf(y)),
                cache, std::gcd(shape_.rank, d_rope));  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]
+  if (normed) k = k * weights_.head_norm.to(k.scalar_type()).view({heads, d_qk});
   if (d_rope > 0) {
     const at::Tensor shared = rows.narrow(-1, shape_.rank, d_rope).unsqueeze(2);
     k = at::cat({k, shared.expand({-1, -1, heads, -1})}, -1);
+  }
+  if (normed) {  // head h reads key h mod G
+    const at::Tensor inverse = InverseKeyNorms(shape_, weights_.k, y);
+    k = k * inverse.repeat({1, 1, heads / shape_.normed_keys}).unsqueeze(-1);
   }
   const double scale = shape_.score_factor / std::sqrt(static_cast<double>(d_qk + d_rope));
   return weights_.o(AttendDense(q, k, kv.narrow(-1, d_qk, d_v), {.scale = scale}, causal, dropout));

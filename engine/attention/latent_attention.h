@@ -4,6 +4,7 @@
 #define TRIPTYCH_ENGINE_ATTENTION_LATENT_ATTENTION_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "engine/attention/attention.h"
 #include "engine/attention/linear.h"
@@ -23,11 +24,15 @@ struct LatentWeights {
   at::Tensor latent_norm;  // [r], or undefined: RMS norm of the latent
   at::Tensor kv_b;         // [H * (d_qk + d_v), r]: per head W_UK[h], then W_UV[h]
   Linear o;                // [D1, H * d_v]
+  // With normed keys: the keys that the inverse norms are of, and the weight of the norm of each
+  // head's content.
+  Linear k = {};              // [G * d_qk, D2]
+  at::Tensor head_norm = {};  // [H * d_qk]
 };
 
 // Weights of the reduced path. Premultiplied: q has r content rows and d_R rotary rows per head.
 // Factored: q has the rows of W_Q as stored. Both forms of q include the factor sqrt((r + d_R) /
-// (d_qk + d_R)) and the score factor.
+// (d_qk + d_R)) and the score factor, except with normed keys, whose uk has head_norm.
 struct ReducedWeights {
   ReducedForm form;
   Linear q_a;              // [query_rank, D1], or undefined
@@ -38,14 +43,15 @@ struct ReducedWeights {
   at::Tensor uk;           // [H, d_qk, r]; factored only
   at::Tensor uv;           // [H, d_v, r]; factored only
   Linear o;                // [D1, H * r] or [D1, H * d_v]
+  Linear k;                // [G * d_qk, D2], or undefined
 };
 
 // Computes products of weights in float64 and rounds them once, to the dtype of weights.q. Shares
-// the tensors that do not change.
+// the tensors that do not change. REQUIRES: with normed keys, ReducedForm::kFactored.
 ReducedWeights Reduce(const LatentShape& shape, const LatentWeights& weights, ReducedForm form);
 
 // Reduced latent attention (absorbed weights): all H query heads read the latent itself as their
-// key and value.
+// key and value. A row has the latent, k_R, then the inverse norms of normed keys.
 class ReducedLatentAttention final : public CachedAttention {
  public:
   ReducedLatentAttention(const LatentShape& shape, ReducedWeights weights, Rotary rotary);
@@ -58,7 +64,7 @@ class ReducedLatentAttention final : public CachedAttention {
   at::Tensor Rows(const at::Tensor& y, const at::Tensor& positions) const override;
   // Weighted latents: [..., H * r] -> [..., D1].
   at::Tensor Output(const at::Tensor& latents) const override;
-  kernels::PagedRowLayout layout() const override;
+  std::pair<at::Tensor, at::Tensor> KeysAndValues(const at::Tensor& rows) const override;
   ScoreOptions scores() const override { return {.scale = shape_.reduced_scale()}; }
 
  private:

@@ -31,8 +31,12 @@ constexpr const char* kNoWindowedLatents =
     "\"mha\" or \"gqa\"";
 
 constexpr const char* kNormedKeys =
-    "qk_norm is true: normed keys are no product of the weights; allowed: attention \"mha\", or "
+    "qk_norm is true: normed keys have no common basis; allowed: attention \"mha\", \"mla\", or "
     "\"gqa\" with method \"pool\"";
+
+constexpr const char* kNormedBias =
+    "qk_norm and attention_bias are true, and the bias of a normed key does not drop out of the "
+    "softmax; allowed: attention \"mha\", or \"gqa\" with method \"pool\"";
 
 void CheckGroups(const ModelConfig& config, const ConversionSpec& to, const Refuse& refuse) {
   const int64_t stored = config.num_key_value_heads;
@@ -49,7 +53,7 @@ void CheckGroups(const ModelConfig& config, const ConversionSpec& to, const Refu
 }
 
 void CheckLatents(const ModelConfig& config, const ConversionSpec& to, const Refuse& refuse) {
-  if (config.qk_norm) refuse(kNormedKeys);
+  if (config.qk_norm && config.attention_bias) refuse(kNormedBias);
   if (config.RotatesInPart()) refuse(kPartlyRotated);
   if (config.attn_logit_softcapping > 0 || config.rope_local_base_freq > 0) refuse(kCappedScores);
   if (config.sliding_window == 1 ||

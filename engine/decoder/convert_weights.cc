@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/normed_keys.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/model/validate_config.h"
 
@@ -51,26 +52,35 @@ void SetDecoupled(const DecoupledKeys& decoupled, const ModelConfig& from, Model
   to.latent_bias = from.attention_bias;
 }
 
+// The magnitude of rotated queries times that of rotated keys, for those that lose their rotation.
+double UnrotatedFactor(const ModelConfig& config) {
+  return config.rope_attention_factor * config.rope_attention_factor;
+}
+
 // Adds the rows of decoupled keys: to the queries, below their rows for the unrotated rest; to
 // kv_a_proj_with_mqa, below the latent.
-void AddDecoupled(const Checkpoint& from, const at::Tensor& mix, const std::string& prefix,
-                  Checkpoint& to) {
+//   factors: of the queries' elements, [H * d], or undefined
+void AddDecoupled(const Checkpoint& from, const at::Tensor& keys, const at::Tensor& factors,
+                  const at::Tensor& mix, const std::string& prefix, Checkpoint& to) {
   const int64_t heads = from.config.num_attention_heads;
-  const double magnitude = from.config.rope_attention_factor;  // of rotated keys and queries
   for (const char* part : {"q_proj.weight", "q_proj.bias"}) {
     const auto found = from.weights.find(prefix + part);
     if (found == from.weights.end()) continue;
-    const at::Tensor rest = found->second.to(at::kDouble) * (magnitude * magnitude);
-    to.weights[prefix + part] =
-        at::cat({rest.unflatten(0, {heads, -1}),
-                 DecoupledQueryRows(found->second, mix).unflatten(0, {heads, -1})},
-                1)
-            .flatten(0, 1)
-            .to(found->second.scalar_type());
+    const at::Tensor rows = found->second.to(at::kDouble);
+    at::Tensor rest = rows, turned = rows;
+    if (factors.defined()) {  // the norm stands between the rest and its factors
+      turned = rows * (rows.dim() == 1 ? factors : factors.unsqueeze(1));
+    } else {
+      rest = rows * UnrotatedFactor(from.config);
+    }
+    to.weights[prefix + part] = at::cat({rest.unflatten(0, {heads, -1}),
+                                         DecoupledQueryRows(turned, mix).unflatten(0, {heads, -1})},
+                                        1)
+                                    .flatten(0, 1)
+                                    .to(found->second.scalar_type());
   }
   at::Tensor& kv_a = to.weights.at(prefix + "kv_a_proj_with_mqa.weight");
-  kv_a = at::cat(
-      {kv_a, DecoupledRows(from.weights.at(prefix + "k_proj.weight"), mix).to(kv_a.scalar_type())});
+  kv_a = at::cat({kv_a, DecoupledRows(keys, mix).to(kv_a.scalar_type())});
   const auto bias = from.weights.find(prefix + "k_proj.bias");
   if (bias == from.weights.end()) return;
   // The bias of the rest of the keys is the same at every position: it drops out of the softmax.
@@ -176,7 +186,7 @@ std::vector<KeyValueSvd> DecomposeLayers(const Checkpoint& from,
   std::vector<KeyValueSvd> svds;
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
-    const at::Tensor& keys = from.weights.at(prefix + "k_proj.weight");
+    const at::Tensor keys = KeysToFactor(from, layer);
     svds.emplace_back(decoupled.defined() ? RestOfRows(keys, decoupled.mixes[layer]) : keys,
                       from.weights.at(prefix + "v_proj.weight"),
                       covariances.empty() ? at::Tensor() : covariances[layer],
@@ -204,8 +214,19 @@ Checkpoint ToLatent(const Checkpoint& from, const std::vector<KeyValueSvd>& svds
     if (from.config.attention_bias) {
       FoldValueBias(RepeatHeads(from.weights.at(prefix + "v_proj.bias"), heads, d), to, prefix);
     }
-    if (decoupled.defined()) AddDecoupled(from, decoupled.mixes[layer], prefix, to);
+    const bool normed = from.config.qk_norm;
+    const at::Tensor query_factors = normed ? NormedQueryFactors(from, layer) : at::Tensor();
+    if (decoupled.defined()) {
+      AddDecoupled(from, KeysToFactor(from, layer), query_factors, decoupled.mixes[layer], prefix,
+                   to);
+    }
     for (const char* name : kKeyValueTensors) to.weights.erase(prefix + name);
+    if (normed) {
+      to.weights.erase(prefix + "k_norm.weight");
+      to.weights[prefix + "k_proj.weight"] = from.weights.at(prefix + "k_proj.weight");
+      to.weights[prefix + "q_norm.weight"] =
+          (query_factors * UnrotatedFactor(from.config)).to(dtype);
+    }
   }
   return to;
 }

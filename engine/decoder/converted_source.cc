@@ -51,6 +51,7 @@ ConvertedSource::ConvertedSource(std::unique_ptr<CheckpointReader> from, const C
     Checkpoint keys{.config = stored, .weights = {}};
     for (int64_t layer = 0; layer < layers; ++layer) {
       keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_proj"));
+      keys.weights.merge(from_->Take(AttentionPrefix(layer) + "k_norm"));
     }
     decoupled_ = FindDecoupledKeys(keys, to);
   }

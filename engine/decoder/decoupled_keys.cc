@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "engine/decoder/normed_keys.h"
 #include "engine/decoder/tensor_specs.h"
 
 namespace triptych {
@@ -59,7 +60,7 @@ MixedPairs::MixedPairs(const Checkpoint& from, int64_t fold,
   }
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string prefix = AttentionPrefix(layer);
-    const at::Tensor keys = AsPairs(from.weights.at(prefix + "k_proj.weight"), pairs_);
+    const at::Tensor keys = AsPairs(KeysToFactor(from, layer), pairs_);
     const auto bias = from.weights.find(prefix + "k_proj.bias");
     double all = 0;  // the effect of rotation on this layer's keys
     for (size_t i = 0; i < folds_.size(); ++i) {

@@ -65,7 +65,7 @@ class MixedPairs {
 };
 
 // The key rows of the kept pairs, (2i, 2i+1): [d_R, ...].
-//   rows: W_K or b_K, [G * d, ...]   mix: of the layer
+//   rows: KeysToFactor or b_K, [G * d, ...]   mix: of the layer
 at::Tensor DecoupledRows(const at::Tensor& rows, const at::Tensor& mix);
 // The part of the keys that these pairs make: [G * d, ...].
 //   decoupled: [d_R, ...]

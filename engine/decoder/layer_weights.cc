@@ -61,7 +61,9 @@ LatentWeights FindLatent(const Weights& weights, int64_t layer) {
           .kv_a = FindLinear(weights, attention + "kv_a_proj_with_mqa"),
           .latent_norm = Find(weights, attention + "kv_a_layernorm.weight"),
           .kv_b = weights.at(attention + "kv_b_proj.weight"),
-          .o = FindLinear(weights, attention + "o_proj")};
+          .o = FindLinear(weights, attention + "o_proj"),
+          .k = FindLinear(weights, attention + "k_proj"),
+          .head_norm = Find(weights, attention + "q_norm.weight")};
 }
 
 GroupedOptions GroupedOptionsOf(const ModelConfig& config, int64_t layer,

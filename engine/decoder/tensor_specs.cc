@@ -96,6 +96,10 @@ class SpecBuilder {
     if (config_.kv_a_layernorm) Add(attention + "kv_a_layernorm.weight", {rank});
     AddLinear(attention + "kv_b_proj",
               config_.num_attention_heads * (config_.head_dim + config_.ValueDim()), rank, false);
+    if (!config_.qk_norm) return;
+    Add(attention + "q_norm.weight", {config_.num_attention_heads * config_.head_dim});
+    AddLinear(attention + "k_proj", config_.num_key_value_heads * config_.head_dim,
+              config_.hidden_size, false);
   }
   void AddKeysAndValues(const std::string& attention) {
     const int64_t rows = config_.num_key_value_heads * config_.head_dim;

@@ -273,6 +273,26 @@ HWY_INLINE int64_t VisibleLanes(int64_t i, int64_t visible) {
   return std::clamp<int64_t>(visible - i, 0, kLanes);
 }
 
+// Multiplies scores by the inverse norms of their positions' keys.
+//   norms: [panels * kPanelPositions], in the order of positions
+template <typename Element>
+void ScaleByNorms(float* scores, int64_t panels, const float* norms) {
+  const FloatTag d;
+  const auto scale = [&](int64_t i, FloatVec norm) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, scores + i), norm), d, scores + i);
+  };
+  for (int64_t i = 0; i < panels * kPanelPositions; i += (kPairs<Element> ? 2 : 1) * kLanes) {
+    if constexpr (kPairs<Element>) {
+      FloatVec even, odd;
+      hn::LoadInterleaved2(d, norms + i, even, odd);
+      scale(i, even);
+      scale(i + kLanes, odd);
+    } else {
+      scale(i, hn::LoadU(d, norms + i));
+    }
+  }
+}
+
 // Turns the products of q and k, scaled by 1 / cap, into scores.
 void CapScores(float* scores, int64_t panels, float softcap) {
   const FloatTag d;
@@ -510,6 +530,7 @@ void AttendTiles(const AttentionSplit<Element>& s) {
   for (int64_t row = 0; row < s.groups * s.queries; ++row) {
     float* const scores = s.scores + row * kSplitPositions;
     const int64_t query = row % s.queries;
+    if (s.inverse_norms != nullptr) ScaleByNorms<Element>(scores, s.panels, s.inverse_norms[row]);
     if (s.softcap > 0) CapScores(scores, s.panels, s.softcap);
     Exponentiate<Element>(scores, s.hidden[query], s.visible[query], s.panels, &s.max[row],
                           &s.sum[row]);

@@ -42,6 +42,9 @@ struct AttentionSplit {
   int64_t stride;  // in positions
   int64_t key_width;
   int64_t value_width;
+  // [groups, queries] -> [kSplitPositions]: the inverse norm that multiplies the score with each
+  // position; or null.
+  const float* const* inverse_norms;
   // If positive, a product q . k, which is then scaled by 1 / cap, becomes the score softcap *
   // tanh(q . k): softcap is the cap times log2(e).
   float softcap;

@@ -45,10 +45,14 @@ HWY_INLINE float MeanSquare(const float* x, int64_t width, float centre) {
   return sum / static_cast<float>(width);
 }
 
+float InverseNorm(const float* x, int64_t width, float eps) {
+  return 1 / std::sqrt(MeanSquare(x, width, 0) + eps);
+}
+
 void RmsNormRow(const float* x, int64_t width, const float* weight, float eps, float* y) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float factor = 1 / std::sqrt(MeanSquare(x, width, 0) + eps);
+  const float factor = InverseNorm(x, width, eps);
   const FloatVec factors = hn::Set(d, factor);
   int64_t i = 0;
   for (; i + lanes <= width; i += lanes) {
@@ -85,6 +89,7 @@ HWY_AFTER_NAMESPACE();
 namespace triptych::kernels {
 namespace {
 
+HWY_EXPORT(InverseNorm);
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRow);
 
@@ -106,6 +111,27 @@ void RmsNormHeads(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64
     float* head = x + row * x_stride;
     for (int64_t i = 0; i < heads; ++i, head += width) {
       HWY_DYNAMIC_DISPATCH(RmsNormRow)(head, width, weight, eps, head);
+    }
+  });
+}
+
+void InverseNorms(const float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                  float eps, float* inverse, int64_t inverse_stride, KernelContext& context) {
+  context.pool.ForEach(rows, rows * heads * width * kElementWork, [&](int64_t row) {
+    for (int64_t i = 0; i < heads; ++i) {
+      inverse[row * inverse_stride + i] =
+          HWY_DYNAMIC_DISPATCH(InverseNorm)(x + row * x_stride + i * width, width, eps);
+    }
+  });
+}
+
+void DivideByNorms(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                   int64_t normed, float eps, KernelContext& context) {
+  context.pool.ForEach(rows, rows * heads * width * kElementWork, [&](int64_t row) {
+    float* head = x + row * x_stride;
+    for (int64_t i = 0; i < heads; ++i, head += width) {
+      const float inverse = HWY_DYNAMIC_DISPATCH(InverseNorm)(head, normed, eps);
+      for (int64_t c = 0; c < width; ++c) head[c] *= inverse;
     }
   });
 }

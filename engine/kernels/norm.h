@@ -23,6 +23,18 @@ void RmsNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width, 
 void RmsNormHeads(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
                   const float* weight, float eps, KernelContext& context);
 
+// 1 / sqrt(mean(x^2) + eps) of each head of each row.
+//   x: [rows, heads, width], x_stride elements from one row to the next
+//   inverse: [rows, heads], inverse_stride elements from one row to the next; may be x itself
+void InverseNorms(const float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                  float eps, float* inverse, int64_t inverse_stride, KernelContext& context);
+
+// Divides each head of each row by the norm of its first `normed` elements: x / sqrt(mean(x[:
+// normed]^2) + eps), in place.
+//   x: [rows, heads, width], x_stride elements from one row to the next
+void DivideByNorms(float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t width,
+                   int64_t normed, float eps, KernelContext& context);
+
 // (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (Ba et al. 2016, arXiv:1607.06450).
 //   weight: [width]   bias: [width], or null
 void LayerNormRows(const float* x, int64_t x_stride, int64_t rows, int64_t width,

@@ -148,6 +148,7 @@ struct Scratch {
   float* scores;                // [kSplitQueries, kSplitPositions]
   float* scaled;                // likewise; or empty
   float* sums;                  // [kSplitQueries, value_width, kPanelPositions]
+  float* norms;                 // [inverse_norms, kSplitPositions]; or empty
   Gathered<Element>* gathered;  // [kSplitPanels, keys, then values, kPanelPositions]; or empty
   SplitResults results;         // of 2 * kSplitQueries rows
 };
@@ -169,6 +170,7 @@ const Scratch<Element>* TakeScratch(const Plan& plan, const PagedRowLayout& layo
               .scores = workspace.Floats(kSplitQueries * kSplitPositions),
               .scaled = workspace.Floats(kHasScale<Element> ? kSplitQueries * kSplitPositions : 0),
               .sums = workspace.Floats(kSplitQueries * layout.value_width * kPanelPositions),
+              .norms = workspace.Floats(cache.inverse_norms * kSplitPositions),
               .gathered = workspace.Take<Gathered<Element>>(gathered),
               .results = TakeResults(2 * kSplitQueries, layout.value_width, workspace)};
   }
@@ -226,6 +228,14 @@ class BundleAttention {
       out[i] = split == bundle.BeginSplit(row) ? Out(bundle, row)
                                                : results.out + row * layout_.value_width;
     }
+    const float* norms[kSplitQueries];
+    if (cache_.inverse_norms > 0) {
+      ReadNorms(bundle, begin, hidden[0], visible[queries - 1], scratch.norms);
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t head = TokenAndHead(bundle, row_of(i)).head;
+        norms[i] = scratch.norms + head % cache_.inverse_norms * kSplitPositions;
+      }
+    }
     float max[kSplitQueries], sum[kSplitQueries];
     const auto attend = [&]<typename Read>(const auto& point) {
       const Read* panels[2 * kSplitPanels + kStreams];  // of keys, of values, to prefetch
@@ -245,6 +255,7 @@ class BundleAttention {
                              .stride = kPanelPositions,
                              .key_width = layout_.key_width,
                              .value_width = layout_.value_width,
+                             .inverse_norms = cache_.inverse_norms > 0 ? norms : nullptr,
                              .softcap = softcap_,
                              .scores = scratch.scores,
                              .sums = scratch.sums,
@@ -330,6 +341,15 @@ class BundleAttention {
     const auto [token, head] = TokenAndHead(bundle, row);
     const float* from = q_ + token * q_stride_ + head * layout_.key_width;
     for (int64_t k = 0; k < layout_.key_width; ++k) to[k] = scale_ * from[k];
+  }
+
+  // Reads the inverse norms of positions `hidden` to `visible` - 1 from `begin` on. The others,
+  // which no query attends, are zero.
+  void ReadNorms(const QueryBundle& bundle, int64_t begin, int64_t hidden, int64_t visible,
+                 float* norms) const {
+    std::fill_n(norms, cache_.inverse_norms * kSplitPositions, 0.0f);
+    const TokenRun run{bundle.run->blocks, begin + hidden, visible - hidden, bundle.run->stride};
+    ReadInverseNorms(cache_, run, norms + hidden, kSplitPositions);
   }
 
   // Points a split at panels in the cache.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 #include "engine/kernels/elements.h"
 #include "engine/kernels/hadamard.h"
@@ -122,6 +123,31 @@ void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& column
   }
 }
 
+// The first inverse norm of a position.
+std::byte* InverseNormAt(const PagedCache& cache, int64_t block, int64_t column) {
+  return static_cast<std::byte*>(cache.elements) + block * cache.block_bytes() +
+         cache.inverse_norms_offset() + column * static_cast<int64_t>(sizeof(float));
+}
+
+//   norms: [tokens, inverse_norms], stride numbers from one token to the next
+void WriteInverseNorms(const float* norms, int64_t stride, std::span<const TokenRun> runs,
+                       const PagedCache& cache) {
+  constexpr float kUnused = 0;
+  for (const TokenRun& run : runs) {
+    VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
+      for (int64_t n = 0; n < cache.inverse_norms; ++n) {
+        std::byte* const to =
+            InverseNormAt(cache, block, columns.first + n * cache.block_positions);
+        for (int64_t i = 0; i < columns.written; ++i) {
+          const float* const from = i < columns.count ? norms + i * stride + n : &kUnused;
+          std::memcpy(to + i * sizeof(float), from, sizeof(float));
+        }
+      }
+      norms += columns.count * stride;
+    });
+  }
+}
+
 template <typename Element>
 void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns, float* rows) {
   const int64_t stride = cache.block_positions, width = cache.row_width;
@@ -173,6 +199,9 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
       }
     });
   });
+  if (cache.inverse_norms > 0) {
+    WriteInverseNorms(rows + cache.row_width, rows_stride, runs, cache);
+  }
 }
 
 void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
@@ -181,6 +210,18 @@ void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
       ReadColumns<Element>(cache, block, columns, rows);
       rows += columns.count * cache.row_width;
     });
+  });
+}
+
+void ReadInverseNorms(const PagedCache& cache, const TokenRun& run, float* norms,
+                      int64_t norms_stride) {
+  VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
+    for (int64_t n = 0; n < cache.inverse_norms; ++n) {
+      std::memcpy(norms + n * norms_stride,
+                  InverseNormAt(cache, block, columns.first + n * cache.block_positions),
+                  columns.count * sizeof(float));
+    }
+    norms += columns.count;
   });
 }
 

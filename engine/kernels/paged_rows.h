@@ -20,7 +20,8 @@ inline constexpr int64_t kPanelPositions = 16;
 // positions is contiguous, so that one vector holds one element of many positions, as a key and as
 // a value. With int8 and int4, a block's elements (padded to an even number of bytes per row) are
 // followed by the positions' scales [groups of a row, block_positions]. Int4Place gives the order
-// of int4. Arithmetic is float32 in every format.
+// of int4. Inverse norms of keys, if rows have them, are last, in float32: [inverse_norms,
+// block_positions], at any address. Arithmetic is float32 in every format.
 struct PagedCache {
   void* elements;
   CacheFormat format;
@@ -29,11 +30,19 @@ struct PagedCache {
   // Elements that are multiplied by a Hadamard matrix before they are rounded (CacheRotation). It
   // divides row_width, and the offset and width of every key and value.
   int64_t rotation = 1;
+  // Numbers of a row besides its elements: query head h multiplies its score by number h mod
+  // inverse_norms. 0: there are none.
+  int64_t inverse_norms = 0;
 
-  int64_t block_bytes() const { return block_positions * RowBytes(format, row_width); }
+  int64_t block_bytes() const {
+    return inverse_norms_offset() +
+           block_positions * inverse_norms * static_cast<int64_t>(sizeof(float));
+  }
+  // Bytes from a block to its inverse norms.
+  int64_t inverse_norms_offset() const { return block_positions * RowBytes(format, row_width); }
   // Bytes from a block to its scales. REQUIRES: an integer format.
   int64_t scales_offset() const {
-    return block_bytes() - block_positions * 2 * CeilDiv(row_width, kQuantizationGroup);
+    return inverse_norms_offset() - block_positions * 2 * CeilDiv(row_width, kQuantizationGroup);
   }
 };
 
@@ -76,13 +85,18 @@ struct TokenRun {
 // or -7 to 7. Their scale is the largest magnitude of their group divided by 127, or 7, rounded to
 // bfloat16; zero if that magnitude is below 2^-100. A group with a non-finite number is NaN.
 // REQUIRES: a sequence's positions are written in order, from 0 on.
-//   rows: [tokens, row_width], rows_stride elements from one to the next
+//   rows: [tokens, row_width + inverse_norms], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,
                     const PagedCache& cache, KernelContext& context);
 
 // Reads the rows of a run's positions, as they were before their rotation.
 //   rows: [count, row_width]
 void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows);
+
+// Reads the inverse norms of a run's positions.
+//   norms: [inverse_norms, count], norms_stride numbers from one norm to the next
+void ReadInverseNorms(const PagedCache& cache, const TokenRun& run, float* norms,
+                      int64_t norms_stride);
 
 }  // namespace triptych::kernels
 

@@ -38,25 +38,32 @@ std::string RowText(const CachedLayers& group) {
 
 std::string TermText(const CachedLayers& group, CacheFormat format) {
   const std::string row = RowText(group);
+  const std::string norms = group.inverse_norms == 0
+                                ? ""
+                                : " + " + Counted(group.inverse_norms, "inverse norm") + " x " +
+                                      std::to_string(kInverseNormBytes) + " bytes";
+  const auto of_elements = [&](const char* size) {
+    return norms.empty() ? row + size : "(" + row + size + norms + ")";
+  };
   std::string bytes;
   switch (format) {
     case CacheFormat::kFloat32:
-      bytes = row + " x 4 bytes";
+      bytes = of_elements(" x 4 bytes");
       break;
     case CacheFormat::kBFloat16:
-      bytes = row + " x 2 bytes";
+      bytes = of_elements(" x 2 bytes");
       break;
     case CacheFormat::kInt8: {
       const int64_t elements = group.RowElements();
       bytes = "(" + row + " x 1 byte + " + (elements % 2 == 1 ? "1 byte + " : "") +
-              Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes)";
+              Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes" + norms + ")";
       break;
     }
     case CacheFormat::kInt4: {
       const int64_t elements = group.RowElements(), padding = -elements & 3;
       bytes = "(" + row + " x 1/2 byte + " +
               (padding > 0 ? std::to_string(padding) + " x 1/2 byte + " : "") +
-              Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes)";
+              Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes" + norms + ")";
       break;
     }
   }
@@ -64,11 +71,13 @@ std::string TermText(const CachedLayers& group, CacheFormat format) {
 }
 
 bool SameRows(const CachedLayers& a, const CachedLayers& b) {
-  return a.row == b.row && a.heads == b.heads && a.parts == b.parts;
+  return a.row == b.row && a.heads == b.heads && a.parts == b.parts &&
+         a.inverse_norms == b.inverse_norms;
 }
 
 int64_t GroupBytes(const CachedLayers& group, CacheFormat format) {
-  return group.layers * RowBytes(format, group.RowElements());
+  return group.layers *
+         (RowBytes(format, group.RowElements()) + group.inverse_norms * kInverseNormBytes);
 }
 
 }  // namespace
@@ -97,6 +106,7 @@ std::vector<CachedLayers> CachedLayersOf(const ModelConfig& config) {
                      .parts = {config.head_dim, config.head_dim}};
     if (mla) own.parts = {config.kv_lora_rank.at(layer)};
     if (mla && config.qk_rope_head_dim > 0) own.parts.push_back(config.qk_rope_head_dim);
+    own.inverse_norms = config.NormedKeys();
     if (config.Window(layer) != kNoWindow) own.window = config.Window(layer);
     auto same = std::find_if(cached.begin(), cached.end(), [&](const CachedLayers& group) {
       return SameRows(group, own) && group.window == own.window;

@@ -27,6 +27,7 @@ struct CachedLayers {
   std::vector<int64_t> parts;  // elements of one head: key and value; or latent and decoupled key
   int64_t window = 0;          // the last positions, which alone are kept; 0: all are kept
   int64_t attended = 0;        // the most positions that a query reads; 0: all that are kept
+  int64_t inverse_norms = 0;   // of a row of normed keys, in addition to its elements
 
   int64_t RowElements() const;
   // Positions that are kept of a sequence.

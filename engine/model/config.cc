@@ -127,7 +127,7 @@ WeightFormats StoredFormats(const ModelConfig& config) {
 
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer) {
   if (config.attention == AttentionKind::kMla) {
-    return config.kv_lora_rank.at(layer) + config.qk_rope_head_dim;
+    return config.kv_lora_rank.at(layer) + config.qk_rope_head_dim + config.NormedKeys();
   }
   return config.num_key_value_heads * 2 * config.head_dim;
 }
@@ -146,7 +146,8 @@ int64_t ElementsPerPosition(const ModelConfig& config) {
 }
 
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format) {
-  return RowBytes(format, CacheRowElements(config, layer));
+  const int64_t norms = config.NormedKeys();
+  return RowBytes(format, CacheRowElements(config, layer) - norms) + norms * kInverseNormBytes;
 }
 
 int64_t CacheRotation(const ModelConfig& config, int64_t layer, CacheFormat format) {

@@ -101,7 +101,7 @@ struct ModelConfig {
   int64_t intermediate_size = 0;  // width inside the MLP
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;  // H
-  int64_t num_key_value_heads = 0;  // G; H under MHA and MLA
+  int64_t num_key_value_heads = 0;  // G; H under MHA, and under MLA unless qk_norm is true
   int64_t head_dim = 0;             // d_qk, and the default of d_v; by default D / H
   int64_t max_position_embeddings = 0;
 
@@ -114,11 +114,11 @@ struct ModelConfig {
   bool kv_a_layernorm = false;   // RMS norm on the latent, which is cached after it
   // The width that queries are projected from, after an RMS norm; 0: from D, without a norm.
   int64_t q_lora_rank = 0;
-  std::optional<double> latent_norm_eps;  // of those two norms; absent: norm_eps
-  // MHA and GQA only: RMS norms of every head's query and key before rotation, one for all queries
-  // and one for all keys.
+  std::optional<double> latent_norm_eps;  // of the norms of MLA; absent: norm_eps
+  // MHA and GQA: RMS norms of every head's query and key before rotation, one for all queries and
+  // one for all keys. MLA: the norms of engine/definitions.md#normed-keys, with latent_norm_eps.
   bool qk_norm = false;
-  // With qk_norm: one RMS norm over all heads' queries together, and one over all keys.
+  // MHA and GQA with qk_norm: one RMS norm over all heads' queries together, and one over all keys.
   bool qk_norm_all_heads = false;
   // Factor of the scores, besides 1 / sqrt(d_qk + d_R).
   double attention_score_factor = 1;
@@ -178,6 +178,10 @@ struct ModelConfig {
 
   // Elements of one query or key: head_dim, plus d_R under MLA.
   int64_t QueryDim() const { return head_dim + qk_rope_head_dim; }
+  // Keys whose inverse norms are in a row of MLA: G with qk_norm, else 0.
+  int64_t NormedKeys() const {
+    return attention == AttentionKind::kMla && qk_norm ? num_key_value_heads : 0;
+  }
   // Elements of one value.
   int64_t ValueDim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
   // Rotated elements of a head; 0 unless positions are rotary.
@@ -230,9 +234,13 @@ WeightFormats StoredFormats(const ModelConfig& config);
 // --- Cost of a position in the cache --------------------------------------------------------
 // The only source of every reported byte (engine/definitions.md#cache-bytes).
 
-// Elements of one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA.
+// Bytes of the inverse norm of a key, a float32 in rows of every format.
+inline constexpr int64_t kInverseNormBytes = 4;
+
+// Numbers in one cache row of a layer: G*(d_qk + d_v) for grouped attention, r + d_R for MLA, and
+// NormedKeys() inverse norms.
 int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
-// Elements of one cache row of every layer.
+// Numbers in one cache row of every layer.
 std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 // The sum over the layers.
 int64_t ElementsPerPosition(const ModelConfig& config);

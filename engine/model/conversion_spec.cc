@@ -40,7 +40,7 @@ ModelConfig WithGroups(ModelConfig config, AttentionKind attention, int64_t grou
 
 ModelConfig WithLatents(ModelConfig config, std::vector<int64_t> ranks) {
   config.attention = AttentionKind::kMla;
-  config.num_key_value_heads = config.num_attention_heads;
+  if (!config.qk_norm) config.num_key_value_heads = config.num_attention_heads;
   config.kv_lora_rank = std::move(ranks);
   if (config.sliding_window > 0) {
     config.max_position_embeddings =

@@ -5,6 +5,7 @@
 namespace triptych {
 
 double LatentShape::reduced_scale() const {
+  if (normed_keys > 0) return score_factor / std::sqrt(static_cast<double>(d_qk + d_rope));
   return 1.0 / std::sqrt(static_cast<double>(rank + d_rope));
 }
 
@@ -16,7 +17,8 @@ LatentShape LatentShapeOf(const ModelConfig& config, int64_t layer) {
           .d_rope = config.qk_rope_head_dim,
           .norm_eps = config.LatentNormEps(),
           .query_rank = config.q_lora_rank,
-          .score_factor = config.ScoreFactor(layer)};
+          .score_factor = config.ScoreFactor(layer),
+          .normed_keys = config.NormedKeys()};
 }
 
 std::string_view Name(ReducedForm form) {
@@ -30,6 +32,7 @@ std::string_view Name(ReducedForm form) {
 }
 
 ReducedForm SmallerForm(const LatentShape& shape, int64_t width) {
+  if (shape.normed_keys > 0) return ReducedForm::kFactored;
   const int64_t from = shape.query_rank > 0 ? shape.query_rank : width;
   const int64_t premultiplied = shape.heads * shape.rank * (from + width);
   const int64_t factored =

@@ -17,12 +17,18 @@ struct LatentShape {
   int64_t d_v = 0;      // width of a value vector
   int64_t rank = 0;     // r
   int64_t d_rope = 0;   // d_R
-  double norm_eps = 0;  // of the norms of latents and of low-rank queries
+  double norm_eps = 0;  // of the norms of latents, of low-rank queries, of queries and keys
   // The width that queries are projected from; 0: D1.
   int64_t query_rank = 0;
   double score_factor = 1;  // besides 1 / sqrt(d_qk + d_R)
+  // G, if keys are normed: a row then has the inverse norm of each of G keys
+  // (engine/definitions.md#normed-keys). Else 0.
+  int64_t normed_keys = 0;
 
-  double reduced_scale() const;  // 1 / sqrt(r + d_R)
+  // Scale of the products of reduced queries and rows: 1 / sqrt(r + d_R), as queries have the other
+  // factors. With normed keys, the norm of a query comes before any factor, and the scale is
+  // score_factor / sqrt(d_qk + d_R).
+  double reduced_scale() const;
 };
 
 // The shape of one layer. REQUIRES: the attention is MLA.
@@ -36,7 +42,8 @@ enum class ReducedForm {
 
 std::string_view Name(ReducedForm form);
 
-// The form with fewer elements, for queries of D1 = `width`.
+// The form with fewer elements, for queries of D1 = `width`. Normed keys are always factored: the
+// norm of a query is taken between the factors.
 ReducedForm SmallerForm(const LatentShape& shape, int64_t width);
 
 // The smaller form of every layer; empty unless the attention is MLA.

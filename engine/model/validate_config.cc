@@ -45,7 +45,7 @@ class Validator {
   void Groups() const {
     const int64_t heads = config_.num_attention_heads, groups = config_.num_key_value_heads;
     const std::string of_heads = NameOf("num_attention_heads") + " = " + Shown(heads);
-    if (config_.attention == AttentionKind::kGqa) {
+    if (config_.attention == AttentionKind::kGqa || config_.NormedKeys() > 0) {
       In(Range<int64_t>{1, heads}, "num_key_value_heads", groups);
       Require(heads % groups == 0, "num_key_value_heads", Shown(groups),
               "it must divide " + of_heads);
@@ -88,7 +88,7 @@ class Validator {
       RequireNoLatents();
       return;
     }
-    Require(!config_.qk_norm, "qk_norm", "true", "allowed only with attention \"mha\" or \"gqa\"");
+    if (config_.qk_norm) NormedKeys();
     const std::vector<int64_t>& ranks = config_.kv_lora_rank;
     if (std::ssize(ranks) != config_.num_hidden_layers) {
       Refuse("kv_lora_rank", ShownJson(ranks),
@@ -183,6 +183,17 @@ class Validator {
   }
 
  private:
+  // qk_norm under MLA.
+  void NormedKeys() const {
+    Require(!config_.qk_norm_all_heads, "qk_norm_all_heads", "true",
+            "allowed only with attention \"mha\" or \"gqa\"");
+    Require(config_.q_lora_rank == 0, "q_lora_rank", Shown(config_.q_lora_rank),
+            "it must be 0 with attention \"mla\" and qk_norm true");
+    Require(config_.head_grouping == HeadGrouping::kModular, "head_grouping",
+            Shown(Name(config_.head_grouping)),
+            "with attention \"mla\" and qk_norm true allowed: \"modular\"");
+  }
+
   // 0: there is none.
   void Softcap(const char* field, double cap) const {
     if (cap != 0) In(config_limits::kFactor, field, cap);

@@ -10,6 +10,7 @@
 #include "engine/base/quantities.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/write_weights.h"
+#include "engine/model/cached_layers.h"
 
 namespace triptych::tools {
 namespace {
@@ -21,8 +22,8 @@ std::string CacheText(const ModelConfig& config) {
   const CacheFormat format = DefaultCacheFormat(StoredFormats(config).layers);
   const int64_t elements = ElementsPerPosition(config);
   std::ostringstream text;
-  text << elements << " elements per position in all layers, " << RowBytes(format, elements)
-       << " bytes in " << Name(format);
+  text << elements << " elements per position in all layers, "
+       << BytesPerPosition(CachedLayersOf(config), format) << " bytes in " << Name(format);
   const int64_t mha = config.num_hidden_layers * MhaRowElements(config);
   if (elements != mha) {
     char ratio[32];

@@ -10,10 +10,12 @@
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/normed_keys.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/decoder/write_weights.h"
+#include "engine/model/cached_layers.h"
 #include "engine/tools/calibration.h"
 #include "engine/tools/card.h"
 #include "engine/tools/evaluate.h"
@@ -138,7 +140,13 @@ std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& 
   for (int64_t layer = 0; layer < from.config.num_hidden_layers; ++layer) {
     at::Tensor made = bases.empty() ? FullKeyValue(to, layer) : TurnedBack(to, bases[layer], layer);
     if (decoupled.defined()) AddDecoupledKeys(to, decoupled.mixes[layer], layer, made);
-    const double error = RelativeError(made, FullKeyValue(from, layer));
+    at::Tensor expected = FullKeyValue(from, layer);
+    if (from.config.qk_norm && to.config.attention == AttentionKind::kMla) {
+      expected.narrow(0, 0, expected.size(0) / 2)
+          .copy_(RepeatHeads(KeysToFactor(from, layer), from.config.num_attention_heads,
+                             from.config.head_dim));
+    }
+    const double error = RelativeError(made, expected);
     layers.push_back({.elements_before = CacheRowElements(from.config, layer),
                       .elements_after = CacheRowElements(to.config, layer),
                       // Averaging is a projection: what it keeps is orthogonal to what it loses.
@@ -151,11 +159,13 @@ std::vector<LayerReport> ReportLayers(const Checkpoint& from, const Checkpoint& 
 
 std::string CostText(const ModelConfig& from, const ModelConfig& to) {
   const CacheFormat format = DefaultCacheFormat(to.torch_dtype);
-  const int64_t before = ElementsPerPosition(from), after = ElementsPerPosition(to);
+  const auto bytes = [&](const ModelConfig& config) {
+    return BytesPerPosition(CachedLayersOf(config), format);
+  };
   return FormatText("Cache per position: %lld to %lld elements (%lld to %lld bytes in %s).\n",
-                    static_cast<long long>(before), static_cast<long long>(after),
-                    static_cast<long long>(RowBytes(format, before)),
-                    static_cast<long long>(RowBytes(format, after)),
+                    static_cast<long long>(ElementsPerPosition(from)),
+                    static_cast<long long>(ElementsPerPosition(to)),
+                    static_cast<long long>(bytes(from)), static_cast<long long>(bytes(to)),
                     std::string(Name(format)).c_str());
 }
 

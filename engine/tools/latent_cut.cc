@@ -65,11 +65,14 @@ std::vector<int64_t> RanksForLoss(const Checkpoint& from, const std::vector<KeyV
 }
 
 // Elements of all layers' latents that --bytes-per-position leaves after decoupled keys of this
-// width. Throws std::runtime_error if that is less than one for each layer.
+// width and inverse norms of keys. Throws std::runtime_error if that is less than one for each
+// layer.
 int64_t LatentElements(int64_t bytes_per_position, const ModelConfig& from, int64_t width) {
   const int64_t layers = from.num_hidden_layers;
-  const int64_t left =
-      bytes_per_position / RowBytes(DefaultCacheFormat(from.torch_dtype), 1) - layers * width;
+  const int64_t norms = from.qk_norm ? layers * from.num_key_value_heads * kInverseNormBytes : 0;
+  const int64_t left = std::max<int64_t>(bytes_per_position - norms, 0) /
+                           RowBytes(DefaultCacheFormat(from.torch_dtype), 1) -
+                       layers * width;
   if (left >= layers) return left;
   throw std::runtime_error(
       FormatText("--bytes-per-position %lld leaves no latent next to decoupled keys of width %lld",
@@ -198,7 +201,7 @@ std::vector<int64_t> AllocateRanks(const std::vector<KeyValueSvd>& svds,
 bool ChoosesWidth(const ConvertOptions& options, const ModelConfig& from) {
   const bool budget = options.bytes_per_position || options.max_loss_increase;
   if (options.attention != AttentionKind::kMla || !budget || options.rope_head_dim ||
-      from.attention == AttentionKind::kMla || from.qk_norm || from.RotatesInPart() ||
+      from.attention == AttentionKind::kMla || from.RotatesInPart() ||
       from.position_embedding != PositionEmbedding::kRope) {
     return false;
   }

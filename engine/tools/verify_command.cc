@@ -85,6 +85,19 @@ void AddVerifyNotGqa(CLI::App& verify, Invocation& invocation) {
   OnSelection(*command, invocation, options, VerifyNotGqa);
 }
 
+void AddVerifyNormedKeys(CLI::App& verify, Invocation& invocation) {
+  CLI::App* command =
+      verify.add_subcommand("normed-keys", "Compare normed keys with latents and inverse norms");
+  const auto options = std::make_shared<VerifyNormedKeysOptions>();
+  AddSize(*command, "--width", options->width, "D, width of the model");
+  AddSize(*command, "--heads", options->heads, "H, heads");
+  AddSize(*command, "--groups", options->groups, "G, groups");
+  AddSize(*command, "--head-dim", options->head_dim, "d, width of a head, a multiple of 8");
+  AddSize(*command, "--length", options->length, "L, length of the sequence");
+  command->add_option("--seed", options->seed, "seed of weights and inputs")->capture_default_str();
+  OnSelection(*command, invocation, options, VerifyNormedKeys);
+}
+
 void AddVerifyModel(CLI::App& verify, Invocation& invocation) {
   CLI::App* command = verify.add_subcommand("model", "Compare two checkpoints on a text");
   const auto options = std::make_shared<VerifyModelOptions>();
@@ -105,6 +118,7 @@ void AddVerifyCommand(CLI::App& app, Invocation& invocation) {
   AddVerifyReduction(*verify, invocation);
   AddVerifyGqaToMla(*verify, invocation);
   AddVerifyNotGqa(*verify, invocation);
+  AddVerifyNormedKeys(*verify, invocation);
   AddVerifyModel(*verify, invocation);
   verify->group("Research");
 }

@@ -24,8 +24,6 @@ constexpr double kSingleUnscaled = 1e-3;
 // The error of a deliberate mistake must far exceed this to count as detected.
 constexpr double kWrong = 1e-2;
 
-constexpr ReducedForm kForms[] = {ReducedForm::kFactored, ReducedForm::kPremultiplied};
-
 struct Shape {
   std::string name;
   int64_t batch, l1, l2, d1, d2, heads, d_qk, d_v, rank;
@@ -33,6 +31,12 @@ struct Shape {
   bool causal = false;
   int64_t d_rope = 0;
   bool norm = false;
+  int64_t normed_keys = 0;
+
+  std::vector<ReducedForm> forms() const {
+    if (normed_keys > 0) return {ReducedForm::kFactored};
+    return {ReducedForm::kFactored, ReducedForm::kPremultiplied};
+  }
 };
 
 // Prints a shape's name.
@@ -54,6 +58,10 @@ LatentWeights RandomWeights(const Shape& s, uint64_t seed, bool scaled = true) {
     w.o.bias = normal.Tensor({s.d1}, 0.5);
   }
   if (s.norm) w.latent_norm = normal.Tensor({s.rank}, 0.3) + 1;
+  if (s.normed_keys > 0) {
+    w.k.weight = normal.Weight(s.normed_keys * s.d_qk, s.d2, scaled);
+    w.head_norm = normal.Tensor({s.heads * s.d_qk}, 0.3) + 1;
+  }
   return w;
 }
 
@@ -70,12 +78,15 @@ LatentAttention Make(const Shape& s, const LatentWeights& w, at::ScalarType dtyp
                           .d_v = s.d_v,
                           .rank = s.rank,
                           .d_rope = s.d_rope,
-                          .norm_eps = kNormEps},
+                          .norm_eps = kNormEps,
+                          .normed_keys = s.normed_keys},
                          {.q = linear(w.q),
                           .kv_a = linear(w.kv_a),
                           .latent_norm = Cast(w.latent_norm, dtype),
                           .kv_b = Cast(w.kv_b, dtype),
-                          .o = linear(w.o)},
+                          .o = linear(w.o),
+                          .k = linear(w.k),
+                          .head_norm = Cast(w.head_norm, dtype)},
                          s.d_rope > 0 ? Rotary(std::max(s.l1, s.l2), s.d_rope, kTheta) : Rotary());
 }
 
@@ -91,6 +102,8 @@ oracle::LatentAttention MakeOracle(const Shape& s, const LatentWeights& w) {
           .norm_eps = kNormEps,
           .kv_b = ToMatrix(w.kv_b),
           .o = {ToMatrix(w.o.weight), ToMatrix(w.o.bias)},
+          .k = ToMatrix(w.k.weight),
+          .q_norm = ToMatrix(w.head_norm),
           .rotation = {.theta = s.d_rope > 0 ? kTheta : 0},
           .masking = {.causal = s.causal}};
 }
@@ -118,7 +131,7 @@ TEST_P(LatentAttentionTest, VanillaAndReducedEqualTheDefinition) {
     const at::Tensor vanilla = attention.Dense(in.x, in.y, s.causal);
     ASSERT_EQ(vanilla.sizes(), expected.sizes());
     EXPECT_LE(RelativeError(vanilla, expected), kExact) << "scaled: " << scaled;
-    for (const ReducedForm form : kForms) {
+    for (const ReducedForm form : s.forms()) {
       const at::Tensor reduced = attention.Reduced(form).Dense(in.x, in.y, s.causal);
       ASSERT_EQ(reduced.sizes(), vanilla.sizes());
       EXPECT_LE(RelativeError(reduced, vanilla), kExact) << "scaled: " << scaled;
@@ -134,7 +147,7 @@ TEST_P(LatentAttentionTest, Float32AgainstFloat64InEveryRow) {
   const LatentAttention attention = Make(s, weights, at::kFloat);
   const at::Tensor x = in.x.to(at::kFloat), y = in.y.to(at::kFloat);
   EXPECT_LE(WorstRowError(attention.Dense(x, y, s.causal), expected), kSingle);
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     const at::Tensor reduced = attention.Reduced(form).Dense(x, y, s.causal);
     EXPECT_EQ(reduced.scalar_type(), at::kFloat);
     EXPECT_LE(WorstRowError(reduced, expected), kSingle);
@@ -143,20 +156,21 @@ TEST_P(LatentAttentionTest, Float32AgainstFloat64InEveryRow) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LatentAttentionTest,
-    testing::Values(Shape{"Cross", 2, 5, 9, 14, 11, 3, 4, 6, 7},
-                    Shape{"CrossBias", 2, 7, 4, 10, 13, 4, 5, 3, 6, true},
-                    Shape{"Causal", 2, 9, 9, 12, 12, 4, 3, 3, 5, false, true},
-                    Shape{"RankOne", 2, 5, 6, 8, 9, 3, 4, 4, 1, true},
-                    Shape{"RankAboveWidth", 2, 6, 6, 8, 8, 2, 4, 4, 19, true, true},
-                    Shape{"RankIsHeadWidth", 2, 6, 7, 8, 9, 2, 4, 4, 4},
-                    Shape{"Norm", 2, 5, 8, 9, 10, 3, 4, 5, 6, true, false, 0, true},
-                    Shape{"DecoupledCross", 2, 6, 9, 10, 7, 4, 3, 5, 6, false, false, 4},
-                    Shape{"DecoupledCausalBiasNorm", 2, 10, 10, 12, 12, 5, 4, 3, 7, true, true, 6,
-                          true},
-                    Shape{"OneQuery", 2, 1, 12, 9, 8, 4, 3, 3, 5, true, false, 2},
-                    Shape{"OneKey", 2, 12, 1, 9, 8, 4, 3, 3, 5},
-                    Shape{"OneHead", 2, 3, 4, 5, 6, 1, 2, 3, 4},
-                    Shape{"CausalLong", 1, 260, 260, 16, 16, 2, 8, 8, 5, false, true, 2}),
+    testing::Values(
+        Shape{"Cross", 2, 5, 9, 14, 11, 3, 4, 6, 7},
+        Shape{"CrossBias", 2, 7, 4, 10, 13, 4, 5, 3, 6, true},
+        Shape{"Causal", 2, 9, 9, 12, 12, 4, 3, 3, 5, false, true},
+        Shape{"RankOne", 2, 5, 6, 8, 9, 3, 4, 4, 1, true},
+        Shape{"RankAboveWidth", 2, 6, 6, 8, 8, 2, 4, 4, 19, true, true},
+        Shape{"RankIsHeadWidth", 2, 6, 7, 8, 9, 2, 4, 4, 4},
+        Shape{"Norm", 2, 5, 8, 9, 10, 3, 4, 5, 6, true, false, 0, true},
+        Shape{"DecoupledCross", 2, 6, 9, 10, 7, 4, 3, 5, 6, false, false, 4},
+        Shape{"DecoupledCausalBiasNorm", 2, 10, 10, 12, 12, 5, 4, 3, 7, true, true, 6, true},
+        Shape{"NormedKeys", 2, 6, 9, 10, 7, 6, 3, 5, 4, false, false, 4, false, 2},
+        Shape{"NormedKeysCausalBiasNorm", 2, 9, 9, 12, 12, 4, 3, 4, 7, true, true, 0, true, 4},
+        Shape{"OneQuery", 2, 1, 12, 9, 8, 4, 3, 3, 5, true, false, 2},
+        Shape{"OneKey", 2, 12, 1, 9, 8, 4, 3, 3, 5}, Shape{"OneHead", 2, 3, 4, 5, 6, 1, 2, 3, 4},
+        Shape{"CausalLong", 1, 260, 260, 16, 16, 2, 8, 8, 5, false, true, 2}),
     testing::PrintToStringParamName());
 
 // engine/definitions.md#the-experiment at its full widths. Its batch is 32; a smaller one is faster
@@ -170,7 +184,7 @@ TEST(LatentAttention, UnscaledExperimentInFloat32) {
   const at::Tensor x = in.x.to(at::kFloat), y = in.y.to(at::kFloat);
   const LatentAttention attention = Make(s, weights, at::kFloat);
   const at::Tensor vanilla = attention.Dense(x, y, false);
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     EXPECT_LE(RelativeError(attention.Reduced(form).Dense(x, y, false), vanilla), kSingleUnscaled);
   }
 }
@@ -181,7 +195,7 @@ TEST(LatentAttention, ScaledExperimentInFloat32AgainstFloat64) {
   const Inputs in = RandomInputs(s, 8);
   const at::Tensor expected = ForBatch(MakeOracle(s, weights), in.x, in.y);
   const LatentAttention attention = Make(s, weights, at::kFloat);
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     const at::Tensor reduced =
         attention.Reduced(form).Dense(in.x.to(at::kFloat), in.y.to(at::kFloat), false);
     EXPECT_LE(WorstRowError(reduced, expected), kSingle);
@@ -194,7 +208,7 @@ TEST(LatentAttention, UnscaledExperimentInFloat64) {
   const Inputs in = RandomInputs(s, 10);
   const LatentAttention attention = Make(s, weights);
   const at::Tensor vanilla = attention.Dense(in.x, in.y, false);
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     EXPECT_LE(RelativeError(attention.Reduced(form).Dense(in.x, in.y, false), vanilla), kExact);
   }
 }
@@ -220,7 +234,7 @@ TEST(LatentAttention, ReducedPartsAreThoseOfTheDefinition) {
   }
   output += w.o.bias;
   const LatentAttention attention = Make(s, w);
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     const ReducedLatentAttention reduced = attention.Reduced(form);
     EXPECT_DOUBLE_EQ(reduced.scores().scale, 1 / std::sqrt(6.0));
     EXPECT_LE(RelativeError(reduced.Queries(in.x[0], positions), at::stack(queries, 1)), kExact);
@@ -248,7 +262,7 @@ TEST(LatentAttentionControl, ScaleLeftOutIsDetected) {
       oracle::LatentAttention wrong = MakeOracle(s, weights);
       wrong.score_factor = mistake;
       const at::Tensor expected = ForBatch(wrong, in.x, in.y);
-      for (const ReducedForm form : kForms) {
+      for (const ReducedForm form : s.forms()) {
         const at::Tensor reduced = Make(s, weights).Reduced(form).Dense(in.x, in.y, false);
         EXPECT_GE(RelativeError(reduced, expected), kWrong);
       }
@@ -266,11 +280,43 @@ TEST(LatentAttentionControl, MaskOffByOneIsDetected) {
     wrong.masking.causal_shift = shift;
     const at::Tensor expected = ForBatch(wrong, in.x, in.y).slice(1, 1);
     EXPECT_GE(RelativeError(attention.Dense(in.x, in.y, true).slice(1, 1), expected), kWrong);
-    for (const ReducedForm form : kForms) {
+    for (const ReducedForm form : s.forms()) {
       const at::Tensor reduced = attention.Reduced(form).Dense(in.x, in.y, true);
       EXPECT_GE(RelativeError(reduced.slice(1, 1), expected), kWrong);
     }
   }
+}
+
+// engine/definitions.md#normed-keys: the ways to get inverse norms wrong.
+TEST(LatentAttentionControl, WrongInverseNormsAreDetected) {
+  const Shape s{"", 2, 9, 9, 8, 8, 4, 3, 4, 6, false, true, 4, false, 2};
+  const LatentWeights weights = RandomWeights(s, 29);
+  const Inputs in = RandomInputs(s, 30);
+  const auto expect_wrong = [&](const char* mistake, const Shape& shape,
+                                const LatentWeights& made) {
+    const at::Tensor expected = ForBatch(MakeOracle(s, weights), in.x, in.y);
+    EXPECT_GE(RelativeError(Make(shape, made).Dense(in.x, in.y, true), expected), kWrong)
+        << mistake;
+    EXPECT_GE(
+        RelativeError(Make(shape, made).Reduced(ReducedForm::kFactored).Dense(in.x, in.y, true),
+                      expected),
+        kWrong)
+        << mistake;
+  };
+  Shape without = s;
+  without.normed_keys = 0;
+  expect_wrong("no norms", without, weights);
+  LatentWeights wrong = weights;
+  wrong.head_norm = weights.head_norm.square();
+  expect_wrong("the weight twice", s, wrong);
+  wrong = weights;
+  wrong.k.weight = weights.k.weight.view({2, 3, 8}).flip(0).flatten(0, 1);
+  expect_wrong("norms of the other head", s, wrong);
+  Shape one = s;
+  one.normed_keys = 1;
+  wrong = weights;
+  wrong.k.weight = weights.k.weight.narrow(0, 0, 3);
+  expect_wrong("norms of one head for all", one, wrong);
 }
 
 TEST(LatentAttentionControl, RotaryBetweenQueriesAndKeysWouldBreakTheReduction) {
@@ -297,7 +343,7 @@ TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
     attention.Dense(in.x, in.y, false);
     EXPECT_GE(meter.largest(), 2 * keys_of_heads);  // vanilla expands keys and values
   }
-  for (const ReducedForm form : kForms) {
+  for (const ReducedForm form : s.forms()) {
     const ReducedLatentAttention reduced = attention.Reduced(form);
     const AllocationMeter meter;
     reduced.Dense(in.x, in.y, false);
@@ -307,7 +353,8 @@ TEST(LatentAttention, ReducedMakesNoKeysOrValuesOfHeads) {
 
 TEST(LatentAttention, DenseIsDifferentiable) {
   for (const bool decoupled : {false, true}) {
-    const Shape s{"", 2, 3, 3, 5, 5, 2, 3, 2, 4, true, true, decoupled ? 2 : 0, decoupled};
+    const Shape s{
+        "", 2, 3, 3, 5, 5, 2, 3, 2, 4, true, true, decoupled ? 2 : 0, decoupled, decoupled ? 1 : 0};
     const LatentWeights weights = RandomWeights(s, 26);
     const Inputs in = RandomInputs(s, 27);
     Normal normal(28);
@@ -315,7 +362,11 @@ TEST(LatentAttention, DenseIsDifferentiable) {
     std::vector<at::Tensor> leaves = {
         in.x,           weights.q.weight,   weights.q.bias, weights.kv_b, weights.o.weight,
         weights.o.bias, weights.kv_a.weight};
-    if (decoupled) leaves.push_back(weights.latent_norm);
+    if (decoupled) {
+      for (const at::Tensor& leaf : {weights.latent_norm, weights.k.weight, weights.head_norm}) {
+        leaves.push_back(leaf);
+      }
+    }
     ExpectGradients(leaves,
                     [&] { return (Make(s, weights).Dense(in.x, in.x, true) * direction).sum(); });
   }

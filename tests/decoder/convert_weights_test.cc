@@ -511,6 +511,12 @@ TEST(ConvertedSourceTest, IsWhatConvertMakes) {
   check(experts, {.attention = AttentionKind::kMha});
   check(experts, {.attention = AttentionKind::kGqa, .groups = 1});
   check(experts, {.attention = AttentionKind::kMla, .rank = 3});
+  ModelConfig normed = SmallModel(AttentionKind::kGqa);
+  normed.qk_norm = true;
+  check(normed, {.attention = AttentionKind::kMla, .rank = 3});
+  normed.position_embedding = PositionEmbedding::kRope;
+  normed.rope_interleave = false;
+  check(normed, {.attention = AttentionKind::kMla, .rank = 5, .rope_head_dim = 4, .fold = 3});
   for (const AttentionKind kind : {AttentionKind::kMha, AttentionKind::kGqa}) {
     for (const bool bias : {false, true}) {
       ModelConfig config = SmallModel(kind);

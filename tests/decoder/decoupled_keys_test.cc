@@ -204,9 +204,6 @@ TEST(DecoupledKeys, WidthsThatThereAreNotAreRefused) {
     EXPECT_THAT(refusal(from, width), HasSubstr("allowed: even ones from 2 to 16")) << width;
   }
   EXPECT_THAT(refusal(from, 4, 3), HasSubstr("allowed: what divides 4"));
-  Checkpoint normed = from;
-  normed.config.qk_norm = true;
-  EXPECT_THAT(refusal(normed, 4), HasSubstr("qk_norm is true"));
   Checkpoint plain = from;
   plain.config.position_embedding = PositionEmbedding::kNone;
   EXPECT_THAT(refusal(plain, 4), HasSubstr("need no decoupled ones"));

@@ -124,9 +124,9 @@ TEST_P(PublishedModelTest, MayComeInShardsAndHalfPrecision) {
 // stay what they were. GPT-2, whose positions rotate nothing, has a latent of D for a row of 2 D.
 TEST_P(PublishedModelTest, ConvertsToLatentsWithoutLoss) {
   Checkpoint model = Load();
-  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm ||
-      model.config.RotatesInPart() || model.config.attn_logit_softcapping > 0 ||
-      model.config.rope_local_base_freq > 0) {
+  if (model.config.attention == AttentionKind::kMla || model.config.qk_norm_all_heads ||
+      (model.config.qk_norm && model.config.attention_bias) || model.config.RotatesInPart() ||
+      model.config.attn_logit_softcapping > 0 || model.config.rope_local_base_freq > 0) {
     EXPECT_THROW(Convert(model, {.attention = AttentionKind::kMla}, "model"), LoadError);
     return;
   }

@@ -147,6 +147,37 @@ TEST_P(NormTest, HeadsAreRowsInPlace) {
   }
 }
 
+// Norms of the first elements of each head: its inverse in the place of its input, and divided by.
+TEST_P(NormTest, InverseNormsAreThoseOfRmsNorm) {
+  constexpr int64_t kRows = 5, kHeads = 3, kRest = 4;
+  KernelContext context(2);
+  for (const int64_t width : {1, 7, 16, 33, 128}) {
+    const int64_t whole = width + kRest;
+    const Rows in(kRows, kHeads * whole);
+    const std::vector<float> ones(width, 1.0f);
+    std::vector<float> divided = in.x;
+    DivideByNorms(divided.data(), in.stride(), kRows, kHeads, whole, width, kEps, context);
+    std::vector<float> packed(kRows * kHeads * width);  // without the rest
+    for (int64_t i = 0; i < kRows * kHeads; ++i) {
+      const float* const head = &in.x[i / kHeads * in.stride() + i % kHeads * whole];
+      std::copy_n(head, width, &packed[i * width]);
+      std::vector<float> expected(width);
+      RmsNormRows(head, whole, 1, width, ones.data(), kEps, expected.data(), width, context);
+      const float* const actual = &divided[i / kHeads * in.stride() + i % kHeads * whole];
+      EXPECT_EQ(std::vector<float>(actual, actual + width), expected);
+      EXPECT_FLOAT_EQ(actual[width] * head[0], head[width] * expected[0]);
+    }
+    const std::vector<float> before = packed;
+    InverseNorms(packed.data(), kHeads * width, kRows, kHeads, width, kEps, packed.data(),
+                 kHeads * width, context);
+    for (int64_t i = 0; i < kRows * kHeads; ++i) {
+      const float inverse = packed[i / kHeads * kHeads * width + i % kHeads];
+      const float* const actual = &divided[i / kHeads * in.stride() + i % kHeads * whole];
+      EXPECT_EQ(before[i * width] * inverse, actual[0]);
+    }
+  }
+}
+
 TEST_P(NormTest, NanStaysInItsRow) {
   KernelContext context(1);
   constexpr int64_t kWidth = 37;

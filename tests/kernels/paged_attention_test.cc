@@ -28,7 +28,14 @@ struct Shape {
   int64_t padding = 0;  // unused elements at the end of a row
   int64_t window = PagedScores{}.window;
   float softcap = 0;
+  int64_t inverse_norms = 0;
 };
+
+Shape WithNorms(Shape shape, int64_t inverse_norms) {
+  shape.name += "Norms";
+  shape.inverse_norms = inverse_norms;
+  return shape;
+}
 
 // Prints a shape's name.
 void PrintTo(const Shape& shape, std::ostream* os) { *os << shape.name; }
@@ -65,6 +72,7 @@ class Batch {
   Batch(const Shape& shape, const std::vector<Span>& spans, uint64_t seed)
       : layout_(Layout(shape)),
         row_width_(RowWidth(shape)),
+        inverse_norms_(shape.inverse_norms),
         block_positions_(shape.block_positions),
         scores_{.scale = 1 / std::sqrt(static_cast<float>(shape.key_width)),
                 .softcap = shape.softcap,
@@ -88,10 +96,16 @@ class Batch {
         free.pop_back();
       }
       const int64_t positions = span.start + span.count;
-      std::vector<float> rows(positions * (row_width_ + 1));  // with a gap after each
+      const int64_t stride = row_width_ + inverse_norms_ + 1;  // with a gap after each
+      std::vector<float> rows(positions * stride);
       for (float& value : rows) value = normal(generator);
       const TokenRun run{blocks.data(), 0, positions};
-      WritePagedRows(rows.data(), row_width_ + 1, {&run, 1}, View(), context);
+      WritePagedRows(rows.data(), stride, {&run, 1}, View(), context);
+      std::vector<float>& norms = norms_.emplace_back(inverse_norms_ * positions);
+      ReadInverseNorms(View(), run, norms.data(), positions);
+      for (int64_t i = 0; i < std::ssize(norms); ++i) {
+        EXPECT_EQ(norms[i], rows[i % positions * stride + row_width_ + i / positions]);
+      }
       ReadPagedRows(View(), run, numbers_.emplace_back(positions * row_width_).data());
     }
     // Blocks that are not attended have no meaning: their table entries name a block of NaN.
@@ -200,6 +214,10 @@ class Batch {
         weights[p] += q[c] * Number(sequence, p, group * layout_.key_width + c);
       }
       weights[p] *= scores_.scale;
+      if (inverse_norms_ > 0) {
+        const std::vector<float>& norms = norms_[sequence];
+        weights[p] *= norms[head % inverse_norms_ * (std::ssize(norms) / inverse_norms_) + p];
+      }
       const double cap = scores_.softcap;
       if (cap > 0) weights[p] = cap * std::tanh(weights[p] / cap);
       largest = std::max(largest, weights[p]);
@@ -222,18 +240,20 @@ class Batch {
                               layout_.value_width};
     const int64_t width = std::accumulate(std::begin(widths), std::end(widths), int64_t{0},
                                           [](int64_t a, int64_t b) { return std::gcd(a, b); });
-    return {const_cast<Element*>(cache_.data()), kFormat<Element>, row_width_, block_positions_,
-            CacheRotation(kFormat<Element>, width)};
+    return {const_cast<Element*>(cache_.data()),    kFormat<Element>, row_width_, block_positions_,
+            CacheRotation(kFormat<Element>, width), inverse_norms_};
   }
 
   PagedRowLayout layout_;
   int64_t row_width_;
+  int64_t inverse_norms_;
   int64_t block_positions_;
   PagedScores scores_;
   std::vector<Span> spans_;
   std::vector<Element> cache_;
   std::vector<std::vector<int32_t>> blocks_;  // by sequence
   std::vector<std::vector<float>> numbers_;   // by sequence: [positions, row_width], as read
+  std::vector<std::vector<float>> norms_;     // by sequence: [inverse_norms, positions]
   std::vector<std::vector<int32_t>> tables_;  // the same, without those before the window
   int64_t tokens_ = 0;
   std::vector<float> q_;
@@ -289,8 +309,12 @@ INSTANTIATE_TEST_SUITE_P(
         Shape{"WideBlocks", 4, 2, 9, 7, false, 64}, Shape{"OddBlocks", 4, 2, 9, 7, false, 3},
         Shape{"HalfPanels", 4, 2, 9, 7, false, 24}, Shape{"OddBlocks32", 4, 2, 32, 32, false, 5},
         Shape{"LatentDecoupled64", 6, 1, 64 + 32, 64, true},
-        Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5},
-        Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3}),
+        Shape{"LatentOddBlocks", 5, 1, 9, 7, true, 5}, Shape{"PaddedRows", 4, 2, 9, 7, false, 5, 3},
+        WithNorms({"LatentDecoupled", 6, 1, 23 + 6, 23, true}, 3),
+        WithNorms({"LatentOneForAll", 3, 1, 8, 8, true}, 1),
+        WithNorms({"LatentOddBlocks", 8, 1, 9, 7, true, 5}, 2),
+        WithNorms({"OneRowBlocks", 4, 1, 9, 7, true, 1}, 4),
+        WithNorms({"ManyHeads", 40, 1, 33, 32, true, 48}, 8), WithNorms({"Groups", 6, 2, 9, 7}, 3)),
     testing::PrintToStringParamName());
 
 TEST(PagedAttention, EveryGroupCount) {
@@ -312,7 +336,8 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
   for (const Shape& shape :
        {Shape{"", 6, 2, 17, 13}, Shape{"", 9, 9, 8, 24}, Shape{"", 37, 1, 23, 19, true},
         Shape{"", 4, 1, 33, 32, true, 48}, Shape{"", 8, 8, 40, 40}, Shape{"", 8, 2, 40, 40},
-        Shape{"", 6, 3, 7, 5, false, 24}}) {
+        Shape{"", 6, 3, 7, 5, false, 24}, WithNorms({"", 8, 1, 33, 32, true, 48}, 4),
+        WithNorms({"", 10, 1, 9, 7, true, 5}, 5)}) {
     check(Batch<float>(shape, Spans(), 7));
     check(Batch<uint16_t>(shape, Spans(), 8));
     check(Batch<int8_t>(shape, Spans(), 9));
@@ -332,8 +357,9 @@ TEST_P(PagedAttentionSets, EqualTheDefinitionInAWindow) {
     EXPECT_EQ(batch.Run(1), out);
   };
   for (const int64_t window : {1, 2, 5, 15, 16, 17, 130, 255, 256, 257, 300, 600, 1000}) {
-    for (Shape shape : {Shape{"", 6, 2, 17, 13}, Shape{"", 24, 1, 9, 8, false, 3},
-                        Shape{"", 2, 2, 8, 8, false, 48}}) {
+    for (Shape shape :
+         {Shape{"", 6, 2, 17, 13}, Shape{"", 24, 1, 9, 8, false, 3},
+          Shape{"", 2, 2, 8, 8, false, 48}, WithNorms({"", 8, 1, 9, 8, false, 3}, 2)}) {
       shape.window = window;
       check(Batch<float>(shape, Spans(), 10));
       check(Batch<uint16_t>(shape, Spans(), 11));

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/cached_layers.h"
+
 namespace triptych::config_test {
 namespace {
 
@@ -53,6 +55,30 @@ TEST(CacheRowTest, LatentRowsHoldTheLatentOnce) {
   const ModelConfig ranks = Mla({64, 48, 32, 17}, 16);
   EXPECT_EQ(CacheRowElements(ranks, 1), 48 + 16);
   EXPECT_EQ(CacheRowElements(ranks, 3), 17 + 16);
+}
+
+// engine/definitions.md#normed-keys: G inverse norms in float32, whatever the format.
+TEST(CacheRowTest, NormedKeysHaveInverseNorms) {
+  ModelConfig config = RopeMla();
+  config.qk_norm = true;
+  config.num_key_value_heads = 2;
+  EXPECT_EQ(config.NormedKeys(), 2);
+  EXPECT_EQ(Gqa().NormedKeys(), 0);
+  EXPECT_EQ(CacheRowElements(config, 0), 64 + 16 + 2);
+  for (const auto& [format, bytes] : {std::pair(CacheFormat::kFloat32, 80 * 4 + 2 * 4),
+                                      std::pair(CacheFormat::kBFloat16, 80 * 2 + 2 * 4),
+                                      std::pair(CacheFormat::kInt8, 80 + 3 * 2 + 2 * 4),
+                                      std::pair(CacheFormat::kInt4, 40 + 3 * 2 + 2 * 4)}) {
+    EXPECT_EQ(CacheRowBytes(config, 0, format), bytes);
+    EXPECT_EQ(BytesPerPosition(CachedLayersOf(config), format), 4 * bytes);
+    EXPECT_EQ(MakeCacheGeometry(config, format, 16).BytesPerPosition(), 4 * bytes);
+  }
+  EXPECT_EQ(CacheFormula(CachedLayersOf(config), CacheFormat::kBFloat16),
+            "672 bytes a position = 4 layers x ((64 + 16) x 2 bytes + 2 inverse norms x 4 bytes)");
+  EXPECT_EQ(
+      CacheFormula(CachedLayersOf(config), CacheFormat::kInt8),
+      "376 bytes a position = 4 layers x ((64 + 16) x 1 byte + 3 scales x 2 bytes + 2 inverse "
+      "norms x 4 bytes)");
 }
 
 TEST(CacheRowTest, BytesFollowTheCacheTypeNotTheWeights) {

@@ -41,6 +41,13 @@ ModelConfig Mla() {
   return config;
 }
 
+ModelConfig NormedMla() {
+  ModelConfig config = Mla();
+  config.qk_norm = true;
+  config.num_key_value_heads = 2;
+  return config;
+}
+
 std::string Refusal(const ModelConfig& config, const ConfigOrigin& origin = {"m"}) {
   return RefusalOf<LoadError>([&] { Validate(config, origin); });
 }
@@ -57,6 +64,7 @@ TEST(ValidateConfigTest, AcceptsEveryKind) {
   EXPECT_EQ(Refusal(Mha()), "accepted");
   EXPECT_EQ(Refusal(Rope()), "accepted");
   EXPECT_EQ(Refusal(Mla()), "accepted");
+  EXPECT_EQ(Refusal(NormedMla()), "accepted");
   ModelConfig gqa = Rope();
   gqa.attention = AttentionKind::kGqa;
   gqa.num_key_value_heads = 2;
@@ -103,8 +111,15 @@ TEST(ValidateConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
          c.kv_lora_rank = {64, 0};
        },
        "m: kv_lora_rank is 0; allowed: an integer from 1 to 1048576"},
-      {Mla(), [](ModelConfig& c) { c.qk_norm = true; },
-       "m: qk_norm is true; allowed only with attention \"mha\" or \"gqa\""},
+      {NormedMla(), [](ModelConfig& c) { c.qk_norm_all_heads = true; },
+       "m: qk_norm_all_heads is true; allowed only with attention \"mha\" or \"gqa\""},
+      {NormedMla(), [](ModelConfig& c) { c.q_lora_rank = 3; },
+       "m: q_lora_rank is 3; it must be 0 with attention \"mla\" and qk_norm true"},
+      {NormedMla(), [](ModelConfig& c) { c.head_grouping = HeadGrouping::kContiguous; },
+       "m: head_grouping is \"contiguous\"; with attention \"mla\" and qk_norm true allowed: "
+       "\"modular\""},
+      {NormedMla(), [](ModelConfig& c) { c.num_key_value_heads = 3; },
+       "m: num_key_value_heads is 3; it must divide num_attention_heads = 8"},
       {Mla(), [](ModelConfig& c) { c.qk_rope_head_dim = 16; },
        "m: qk_rope_head_dim is 16; it must be 0 unless position_embedding is \"rope\""},
       {Rope(), [](ModelConfig& c) { c.head_dim = 33; },

@@ -252,7 +252,8 @@ int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
     case AttentionKind::kGqa:
       return 2 * config.num_key_value_heads * config.head_dim;
     case AttentionKind::kMla:
-      return config.kv_lora_rank[layer] + config.qk_rope_head_dim;
+      return config.kv_lora_rank[layer] + config.qk_rope_head_dim +
+             (config.qk_norm ? config.num_key_value_heads : 0);
   }
   return 0;
 }
@@ -264,14 +265,17 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       const ModelConfig& config = named.config;
       const CacheGeometry geometry = MakeCacheGeometry(config, format, 5);
       const std::vector<int64_t> elements = CacheRowElements(config);
-      const cpu::CacheMemory memory(7, 5, elements, format);
+      const int64_t norms = config.NormedKeys();
+      std::vector<int64_t> widths = elements;
+      for (int64_t& width : widths) width -= norms;
+      const cpu::CacheMemory memory(7, 5, widths, format, {}, norms);
       int64_t bytes = 0;
       for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
         EXPECT_EQ(elements.at(i), RowElementsByDefinition(config, i));
-        EXPECT_EQ(memory.layer(i).row_width, elements.at(i));
+        EXPECT_EQ(memory.layer(i).row_width, widths.at(i));
         EXPECT_EQ(memory.layer(i).block_bytes(), 5 * geometry.row_bytes[i]);
-        EXPECT_EQ(RowBytes(format, elements[i]), CacheRowBytes(config, i, format));
-        EXPECT_EQ(RowBytes(format, elements[i]), geometry.row_bytes[i]);
+        EXPECT_EQ(RowBytes(format, widths[i]) + 4 * norms, CacheRowBytes(config, i, format));
+        EXPECT_EQ(CacheRowBytes(config, i, format), geometry.row_bytes[i]);
         bytes += 7 * 5 * geometry.row_bytes[i];
       }
       EXPECT_EQ(bytes, 7 * geometry.BlockBytes());
@@ -314,8 +318,10 @@ TEST(EngineAccounting, PoolBytesAreWhatIsAllocated) {
         EXPECT_LE(stats.pool_bytes, options.kv_cache_bytes);
         EXPECT_GT(stats.pool_bytes, options.kv_cache_bytes - stats.block_bytes);
         int64_t per_position = 0;
+        const int64_t norms = named.config.NormedKeys();  // in float32
         for (int64_t i = 0; i < named.config.num_hidden_layers; ++i) {
-          per_position += RowBytes(format, RowElementsByDefinition(named.config, i));
+          per_position +=
+              RowBytes(format, RowElementsByDefinition(named.config, i) - norms) + 4 * norms;
         }
         EXPECT_EQ(stats.bytes_per_position, per_position);
       }

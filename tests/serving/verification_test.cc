@@ -79,6 +79,11 @@ class Reader final : public RequestSink {
       kernels::ReadPagedRows(
           cache, {.blocks = blocks, .start = position, .count = 1, .stride = groups}, row.data());
       rows.insert(rows.end(), row.begin(), row.end());
+      std::vector<float> norms(cache.inverse_norms);
+      kernels::ReadInverseNorms(cache,
+                                {.blocks = blocks, .start = position, .count = 1, .stride = groups},
+                                norms.data(), 1);
+      rows.insert(rows.end(), norms.begin(), norms.end());
     }
     return rows;
   }

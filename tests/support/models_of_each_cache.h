@@ -10,12 +10,18 @@
 namespace triptych {
 
 // EachKind(), MLA whose prompts change from reduced to expanded attention at a position
-// (BackendOptions::expand_from), models some or all of whose layers have windows, and one with
-// experts. `window`: of the model whose layers all have one.
+// (BackendOptions::expand_from), the same with normed keys, models some or all of whose layers have
+// windows, and one with experts. `window`: of the model whose layers all have one.
 inline std::vector<NamedConfig> ModelsOfEachCache(int64_t window) {
   std::vector<NamedConfig> models = EachKind();
   models.push_back({"MlaExpanded", SmallModel(AttentionKind::kMla)});
   models.back().config.kv_lora_rank.assign(models.back().config.num_hidden_layers, 40);
+  ModelConfig& normed =
+      models.emplace_back(NamedConfig{"MlaNormedKeys", SmallModel(AttentionKind::kMla)}).config;
+  normed.qk_norm = true;
+  normed.num_key_value_heads = 2;
+  normed.position_embedding = PositionEmbedding::kRope;
+  normed.qk_rope_head_dim = 4;
   models.push_back({"GqaSomeWindows", SmallModel(AttentionKind::kGqa)});
   models.back().config.sliding_window = 21;
   models.back().config.layer_types = {LayerType::kSliding, LayerType::kFull};

@@ -78,6 +78,16 @@ Matrix RmsNorm(Matrix x, const Matrix& weight, double eps) {
   return x;
 }
 
+// Divides each row of x by the root mean square of the same row of `normed`.
+void DivideByNorms(const Matrix& normed, double eps, Matrix& x) {
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double squares = 0;
+    for (int64_t j = 0; j < normed.cols; ++j) squares += normed(i, j) * normed(i, j);
+    const double norm = std::sqrt(squares / static_cast<double>(normed.cols) + eps);
+    for (int64_t j = 0; j < x.cols; ++j) x(i, j) /= norm;
+  }
+}
+
 Matrix LayerNorm(Matrix x, const Matrix& weight, const Matrix& bias, double eps) {
   const auto width = static_cast<double>(x.cols);
   for (int64_t i = 0; i < x.rows; ++i) {
@@ -162,6 +172,8 @@ class Model {
                                       .norm_eps = config_.norm_eps,
                                       .kv_b = Find(self + "kv_b_proj.weight"),
                                       .o = FindLinear(self + "o_proj"),
+                                      .k = Find(self + "k_proj.weight"),
+                                      .q_norm = Find(self + "q_norm.weight"),
                                       .rotation = rotation,
                                       .masking = {.causal = true}};
       return attention(x, x);
@@ -173,6 +185,9 @@ class Model {
         .k = FindLinear(self + "k_proj"),
         .v = FindLinear(self + "v_proj"),
         .o = FindLinear(self + "o_proj"),
+        .q_norm = Find(self + "q_norm.weight"),
+        .k_norm = Find(self + "k_norm.weight"),
+        .norm_eps = config_.norm_eps,
         .contiguous = config_.head_grouping == HeadGrouping::kContiguous,
         .rotation = rotation,
         .masking = {.causal = true}};
@@ -305,8 +320,10 @@ Matrix GroupedAttention::operator()(const Matrix& x, const Matrix& y) const {
   Matrix concatenated(x.rows, heads * d_v);
   for (int64_t h = 0; h < heads; ++h) {
     const int64_t g = contiguous ? h / (heads / groups) : h % groups;
-    const Matrix head = AttendOneHead(RotateRows(rotation, Columns(queries, h * d_qk, d_qk)),
-                                      RotateRows(rotation, Columns(keys, g * d_qk, d_qk)),
+    Matrix query = Columns(queries, h * d_qk, d_qk), key = Columns(keys, g * d_qk, d_qk);
+    if (!q_norm.empty()) query = RmsNorm(query, q_norm, norm_eps);
+    if (!k_norm.empty()) key = RmsNorm(key, k_norm, norm_eps);
+    const Matrix head = AttendOneHead(RotateRows(rotation, query), RotateRows(rotation, key),
                                       Columns(values, g * d_v, d_v),
                                       score_factor / std::sqrt(static_cast<double>(d_qk)), masking);
     CopyColumns(head, concatenated, h * d_v);
@@ -330,6 +347,14 @@ Matrix LatentAttention::operator()(const Matrix& x, const Matrix& y) const {
     CopyColumns(RotateRows(rotation, Columns(queries, h * width + d_qk, d_rope)), head_q, d_qk);
     CopyColumns(Columns(expanded, h * (d_qk + d_v), d_qk), head_k, 0);
     CopyColumns(shared_key, head_k, d_qk);
+    if (!k.empty()) {
+      const int64_t g = h % (k.rows / d_qk);
+      DivideByNorms(Columns(queries, h * width, d_qk), norm_eps, head_q);
+      DivideByNorms(Columns(Apply({k, {}}, y), g * d_qk, d_qk), norm_eps, head_k);
+      for (int64_t i = 0; i < head_q.rows; ++i) {
+        for (int64_t j = 0; j < d_qk; ++j) head_q(i, j) *= q_norm(0, h * d_qk + j);
+      }
+    }
     const Matrix head =
         AttendOneHead(head_q, head_k, Columns(expanded, h * (d_qk + d_v) + d_qk, d_v),
                       score_factor / std::sqrt(static_cast<double>(width)), masking);

@@ -48,10 +48,14 @@ struct Masking {
 struct GroupedAttention {
   int64_t heads = 0;
   int64_t groups = 0;
-  Linear q;                 // [H * d_qk, D1]
-  Linear k;                 // [G * d_qk, D2]
-  Linear v;                 // [G * d_v, D2]
-  Linear o;                 // [D1, H * d_v]
+  Linear q;  // [H * d_qk, D1]
+  Linear k;  // [G * d_qk, D2]
+  Linear v;  // [G * d_v, D2]
+  Linear o;  // [D1, H * d_v]
+  // Weights of the norm of each head's query and key before rotation: [1, d_qk], or empty.
+  Matrix q_norm = {};
+  Matrix k_norm = {};
+  double norm_eps = 0;
   bool contiguous = false;  // head h reads g = h / (H/G), not h mod G
   Rotation rotation;
   Masking masking;
@@ -74,6 +78,9 @@ struct LatentAttention {
   double norm_eps = 0;
   Matrix kv_b;  // [H * (d_qk + d_v), r], per head W_UK[h], then W_UV[h]
   Linear o;     // [D1, H * d_v]
+  // engine/definitions.md#normed-keys, with norm_eps. Empty: keys are not normed.
+  Matrix k = {};       // [G * d_qk, D2]
+  Matrix q_norm = {};  // [1, H * d_qk]
   Rotation rotation;
   Masking masking;
   double score_factor = 1;  // not 1: a deliberate error

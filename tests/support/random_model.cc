@@ -91,6 +91,21 @@ std::vector<NamedConfig> EveryOption() {
     config.norm = NormKind::kLayerNorm;
   }
   {
+    ModelConfig& config = add("MlaNormedKeys", AttentionKind::kMla);
+    config.position_embedding = PositionEmbedding::kRope;
+    config.qk_rope_head_dim = 4;
+    config.qk_norm = true;
+    config.num_key_value_heads = 2;
+    config.norm_eps = 0.01;
+  }
+  {
+    ModelConfig& config = add("MlaNormedKeysOfEveryHead", AttentionKind::kMla);
+    config.qk_norm = true;
+    config.kv_a_layernorm = true;
+    config.kv_lora_rank = {5, 21};
+    config.attention_bias = true;
+  }
+  {
     ModelConfig& config = add("GqaExperts", AttentionKind::kGqa);
     config.num_hidden_layers = 3;
     config.experts = {.n_routed_experts = 6,

@@ -94,8 +94,9 @@ StepRunner::StepRunner(const Served& served, int64_t sequences, int64_t prompt)
     auto* const tensors = dynamic_cast<TensorModel*>(model_.get());
     if (tensors != nullptr && compute_ == ComputeType::kFloat64) {
       tensors->cache(layer) = tensors->cache(layer).to(at::kDouble);
+      for (at::Tensor& norms : tensors->inverse_norms()) norms = norms.to(at::kDouble);
     }
-    if (IsInteger(served.cache_format)) {  // makes the scales NaN
+    if (tensors == nullptr) {  // makes scales and inverse norms NaN, too
       const kernels::PagedCache& cache = dynamic_cast<cpu::CpuModel&>(*model_).cache(layer);
       std::memset(cache.elements, -1, count * cache.block_bytes());
     } else {
@@ -150,9 +151,12 @@ at::Tensor StepRunner::CacheRow(int64_t layer, int64_t sequence, int64_t positio
 at::Tensor StepRunner::Cache(int64_t layer) {
   if (auto* const tensors = dynamic_cast<TensorModel*>(model_.get())) return tensors->cache(layer);
   const kernels::PagedCache& cache = dynamic_cast<cpu::CpuModel&>(*model_).cache(layer);
+  const at::ScalarType dtype = ToScalarType(cache.format);
   return at::from_blob(cache.elements,
                        {model_->info().blocks, cache.row_width, cache.block_positions},
-                       ToScalarType(cache.format));
+                       {cache.block_bytes() / static_cast<int64_t>(at::elementSize(dtype)),
+                        cache.block_positions, 1},
+                       dtype);
 }
 
 }  // namespace triptych

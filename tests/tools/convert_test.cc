@@ -448,6 +448,38 @@ TEST_F(ConvertTest, TheWidthOfDecoupledKeysIsTheBest) {
             "--bytes-per-position 16 leaves no latent next to decoupled keys of width 2");
 }
 
+// Normed keys: a row has their inverse norms, in float32, and a budget counts them.
+TEST_F(ConvertTest, LatentsOfNormedKeysHaveInverseNorms) {
+  Checkpoint normed = Source(AttentionKind::kGqa);
+  normed.config.qk_norm = true;
+  Normal normal(3);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (const char* name : {"q_norm.weight", "k_norm.weight"}) {
+      normed.weights[AttentionPrefix(layer) + name] =
+          normal.Tensor({normed.config.head_dim}, 0.3) + 1;
+    }
+  }
+  ConvertOptions options = ToMla();
+  options.from = dir_.path() / "normed";
+  SaveCheckpoint(options.from, normed.config, normed.weights);
+  const Checkpoint exact = Converted(options);
+  EXPECT_TRUE(exact.config.qk_norm);
+  EXPECT_EQ(exact.config.num_key_value_heads, 2);
+  EXPECT_NEAR(Loss(exact), Loss(Loaded(options.from)), kLossRounding);
+  EXPECT_THAT(Card(), HasSubstr("48 to 52 elements (192 to 208 bytes in float32)"));
+  for (const std::vector<double>& layer : TableOf(Card())) EXPECT_LT(layer[2], 1e-6);
+
+  for (const auto& [dtype, bytes] : {std::pair(TensorFormat::kFloat32, 2 * (4 * 10 + 2 * 4)),
+                                     std::pair(TensorFormat::kBFloat16, 2 * (2 * 10 + 2 * 4))}) {
+    options.dtype = dtype;
+    options.bytes_per_position = bytes;
+    const ModelConfig config = Converted(options).config;
+    EXPECT_EQ(Sum(config.kv_lora_rank), 20);
+    const CacheFormat format = DefaultCacheFormat(dtype);
+    EXPECT_EQ(CacheRowBytes(config, 0, format) + CacheRowBytes(config, 1, format), bytes);
+  }
+}
+
 // The losses are those of the stored, rounded model.
 TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
   for (const TensorFormat dtype : {TensorFormat::kFloat32, TensorFormat::kBFloat16}) {

@@ -19,12 +19,18 @@ namespace triptych::cpu {
 class CacheMemory {
  public:
   // `row_widths`: [layers], in elements; `rotations`: [layers], or empty for rows that are not
-  // rotated. Throws std::bad_alloc.
+  // rotated; `inverse_norms`: of a row of every layer. Throws std::bad_alloc.
   CacheMemory(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_widths,
-              CacheFormat format, const std::vector<int64_t>& rotations = {}) {
+              CacheFormat format, const std::vector<int64_t>& rotations = {},
+              int64_t inverse_norms = 0) {
     for (size_t i = 0; i < row_widths.size(); ++i) {
-      const int64_t width = row_widths[i];
-      const int64_t bytes = blocks * block_positions * RowBytes(format, width);
+      kernels::PagedCache layer{.elements = nullptr,
+                                .format = format,
+                                .row_width = row_widths[i],
+                                .block_positions = block_positions,
+                                .rotation = rotations.empty() ? 1 : rotations.at(i),
+                                .inverse_norms = inverse_norms};
+      const int64_t bytes = blocks * layer.block_bytes();
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
       kernels::AdviseLargePages(memory, bytes);
@@ -32,11 +38,8 @@ class CacheMemory {
       // first write.
       constexpr int64_t kPage = 4096;
       for (int64_t at = 0; at < bytes; at += kPage) memory[at] = std::byte{0};
-      layers_.push_back({.elements = memory,
-                         .format = format,
-                         .row_width = width,
-                         .block_positions = block_positions,
-                         .rotation = rotations.empty() ? 1 : rotations.at(i)});
+      layer.elements = memory;
+      layers_.push_back(layer);
       bytes_ += bytes;
     }
   }

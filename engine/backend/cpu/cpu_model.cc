@@ -12,9 +12,10 @@
 namespace triptych::cpu {
 namespace {
 
-// Elements of a cache row in each slot of a group of layers.
+// Elements of a cache row in each slot of a group of layers, without inverse norms.
 std::vector<int64_t> SlotWidths(const ModelConfig& config, const CacheGeometry& geometry) {
   std::vector<int64_t> widths = CacheRowElements(config);
+  for (int64_t& width : widths) width -= config.NormedKeys();
   widths.resize(geometry.slots());  // with several groups, all are equal
   return widths;
 }
@@ -45,7 +46,8 @@ CpuModel::CpuModel(const ModelConfig& config, std::shared_ptr<const CpuWeights> 
       info_(MakeInfo(config, options, weights_->expand_from)),
       groups_(info_.geometry.Groups().count()),
       cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
-             options.cache_format, SlotRotations(config, info_.geometry, options.cache_format)) {
+             options.cache_format, SlotRotations(config, info_.geometry, options.cache_format),
+             config.NormedKeys()) {
   info_.cache_bytes = cache_.bytes();
   info_.verifies_drafts = true;
   for (const CpuWeights::Layer& layer : weights_->layers) {

@@ -82,9 +82,17 @@ void LatentLayer::NormAndRotate(const LayerStep& step, float* projected,
     kernels::RmsNormRows(rows, stride, tokens, shape_.rank, weights_.latent_norm.data(),
                          static_cast<float>(shape_.norm_eps), rows, stride, context);
   }
+  const int64_t head = query_width() / shape_.heads;
+  if (shape_.normed_keys > 0) {
+    const auto eps = static_cast<float>(shape_.norm_eps);
+    float* const keys = rows + row_width();
+    kernels::DivideByNorms(projected, stride, tokens, shape_.heads, head, shape_.d_qk, eps,
+                           context);
+    kernels::InverseNorms(keys, stride, tokens, shape_.normed_keys, shape_.d_qk, eps, keys, stride,
+                          context);
+  }
   if (d_rope == 0) return;
   const float* const table = weights_.rotation->data();
-  const int64_t head = query_width() / shape_.heads;
   kernels::RotateHeads(table, step.positions.data(), tokens,
                        {.heads = 1, .dim = d_rope, .head_stride = 0, .row_stride = stride},
                        rows + shape_.rank, context);
@@ -167,9 +175,11 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
   const int64_t first = kept != nullptr ? kept->length : 0;
   float* const latents = context.workspace.Floats((end - first) * row_width());
   kernels::ReadPagedRows(cache, {run.blocks, first, end - first}, latents);
+  float* const norms = context.workspace.Floats((end - first) * shape_.normed_keys);
+  kernels::ReadInverseNorms(cache, {run.blocks, first, end - first}, norms, end - first);
   const kernels::TokenRun queries{blocks, run.start, run.count};
   for (int64_t h = 0; h < shape_.heads; h += heads) {
-    Expand(latents, h, heads, {blocks, first, end - first}, keys_and_values, context);
+    Expand(latents, norms, h, heads, {blocks, first, end - first}, keys_and_values, context);
     kernels::PagedAttention(span.queries + h * key_width, projected_width(), keys_and_values,
                             layout, {scale_}, {&queries, 1}, span.values + h * shape_.d_v,
                             shape_.heads * shape_.d_v, context);
@@ -177,7 +187,7 @@ void LatentLayer::AttendExpanded(const Span& span, ExpandedRows* kept,
   if (kept != nullptr) kept->length = end;
 }
 
-void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads,
+void LatentLayer::Expand(const float* latents, const float* norms, int64_t head, int64_t heads,
                          const kernels::TokenRun& to, const kernels::PagedCache& keys_and_values,
                          kernels::KernelContext& context) const {
   constexpr int64_t kRows = 256;  // at a time, to stay in the cache
@@ -195,6 +205,11 @@ void LatentLayer::Expand(const float* latents, int64_t head, int64_t heads,
                                                 context);
       for (int64_t i = 0; i < count && d_rope > 0; ++i) {
         std::copy_n(from + i * row_width() + rank, d_rope, keys + i * width + shape_.d_qk);
+      }
+      for (int64_t i = 0; i < count && shape_.normed_keys > 0; ++i) {
+        const float norm = norms[(head + h) % shape_.normed_keys * to.count + done + i];
+        float* const key = keys + i * width;
+        std::for_each(key, key + key_width, [=](float& element) { element *= norm; });
       }
       weights_.factors->uv.ApplyGroup(head + h, from, row_width(), count,
                                       rows + heads * key_width + h * d_v, width, context);

@@ -21,7 +21,7 @@ class LatentLayer final : public AttentionLayer {
  public:
   struct Weights {
     // The query projection, W_Q (factored) or W^_Q (premultiplied), then kv_a. With low-rank
-    // queries, their down-projection, then kv_a.
+    // queries, their down-projection, then kv_a. With normed keys, W_Q, kv_a, then W_K.
     kernels::PackedLinear in;
     struct LowRankQueries {
       std::vector<float> norm;   // [query_rank]
@@ -60,17 +60,21 @@ class LatentLayer final : public AttentionLayer {
   };
 
   int64_t row_width() const { return shape_.rank + shape_.d_rope; }
+  // Elements of the keys that inverse norms are of.
+  int64_t normed_width() const { return shape_.normed_keys * shape_.d_qk; }
   // Elements of all heads' queries.
   int64_t query_width() const {
     return weights_.low_rank_queries ? weights_.low_rank_queries->up.shape().outputs
-                                     : weights_.in.shape().outputs - row_width();
+                                     : weights_.in.shape().outputs - row_width() - normed_width();
   }
-  int64_t projected_width() const { return query_width() + row_width(); }
+  int64_t projected_width() const { return query_width() + row_width() + normed_width(); }
 
-  // x: [tokens, D] -> projected: [tokens, projected_width()], queries, then the output of kv_a
+  // x: [tokens, D] -> projected: [tokens, projected_width()], queries, the output of kv_a, then the
+  // keys that inverse norms are of
   void Project(const float* x, int64_t tokens, float* projected,
                kernels::KernelContext& context) const;
-  // Norms the latents and rotates queries and decoupled keys in place.
+  // Norms the latents and rotates queries and decoupled keys in place. With normed keys, divides
+  // queries by their norms and puts the keys' inverse norms in the place of the keys.
   //   projected: as Project writes it
   void NormAndRotate(const LayerStep& step, float* projected,
                      kernels::KernelContext& context) const;
@@ -85,13 +89,14 @@ class LatentLayer final : public AttentionLayer {
   void AttendExpanded(const Span& span, ExpandedRows* kept, const kernels::PagedCache& cache,
                       kernels::KernelContext& context) const;
   // Expands the keys and values of `heads` heads from `head` on, for the positions of `to`.
-  //   latents: [to.count, r + d_R]
-  void Expand(const float* latents, int64_t head, int64_t heads, const kernels::TokenRun& to,
-              const kernels::PagedCache& keys_and_values, kernels::KernelContext& context) const;
+  //   latents: [to.count, r + d_R]   norms: [normed keys, to.count]
+  void Expand(const float* latents, const float* norms, int64_t head, int64_t heads,
+              const kernels::TokenRun& to, const kernels::PagedCache& keys_and_values,
+              kernels::KernelContext& context) const;
 
   LatentShape shape_;
   kernels::PagedRowLayout layout_;
-  float scale_;  // 1 / sqrt(r + d_R)
+  float scale_;  // LatentShape::reduced_scale
   Weights weights_;
 };
 

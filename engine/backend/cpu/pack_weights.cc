@@ -139,13 +139,14 @@ std::unique_ptr<const AttentionLayer> PackLatent(const LatentShape& shape,
                                                  const RotationTable& rotation, bool expand,
                                                  kernels::ThreadPool& pool) {
   const bool low_rank = weights.q_a.defined();
-  LatentLayer::Weights packed{
-      .in = Pack({low_rank ? weights.q_a : weights.q, weights.kv_a}, format, pool),
-      .low_rank_queries = {},
-      .o = Pack({weights.o}, format, pool),
-      .latent_norm = ToFloats(weights.latent_norm),
-      .rotation = rotation,
-      .factors = {}};
+  std::vector<Linear> in = {low_rank ? weights.q_a : weights.q, weights.kv_a};
+  if (weights.k.defined()) in.push_back(weights.k);
+  LatentLayer::Weights packed{.in = Pack(in, format, pool),
+                              .low_rank_queries = {},
+                              .o = Pack({weights.o}, format, pool),
+                              .latent_norm = ToFloats(weights.latent_norm),
+                              .rotation = rotation,
+                              .factors = {}};
   if (low_rank) {
     packed.low_rank_queries = {.norm = ToFloats(weights.q_norm),
                                .up = Pack({weights.q}, format, pool)};

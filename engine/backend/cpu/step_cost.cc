@@ -82,7 +82,7 @@ void CountLatent(const ModelConfig& config, const LatentShape& shape, bool expan
   // The projections of x to queries, low-rank or not, and to the cache row.
   const auto project = [&](int64_t queries) {
     const int64_t low = shape.query_rank;
-    counter.Multiply({1, (low > 0 ? low : queries) + row, width});
+    counter.Multiply({1, (low > 0 ? low : queries) + row + shape.normed_keys * shape.d_qk, width});
     if (low == 0) return;
     counter.HoldFloats(low);
     counter.Multiply({1, queries, low});

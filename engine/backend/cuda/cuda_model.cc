@@ -66,6 +66,7 @@ void CheckCudaConfig(const ModelConfig& config) {
   };
   if (!config.norm_inputs) refuse("norm_inputs is false", "true");
   if (config.norm_outputs) refuse("norm_outputs is true", "false");
+  if (config.NormedKeys() > 0) refuse("qk_norm is true with attention \"mla\"", "false");
   if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
   const int64_t experts = config.experts.n_routed_experts;
   if (experts > 0) refuse("n_routed_experts is " + std::to_string(experts), "dense MLPs");

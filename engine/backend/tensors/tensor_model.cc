@@ -188,9 +188,13 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
     }
   }
   for (int64_t slot = 0; slot < info_.geometry.slots(); ++slot) {
-    cache_.push_back(
-        at::empty({info_.blocks, CacheRowElements(config, slot), options.block_positions}, rows));
-    info_.cache_bytes += static_cast<int64_t>(cache_.back().storage().nbytes());
+    const auto add = [&](std::vector<at::Tensor>& to, int64_t width, at::TensorOptions made) {
+      to.push_back(at::empty({info_.blocks, width, options.block_positions}, made));
+      info_.cache_bytes += static_cast<int64_t>(to.back().storage().nbytes());
+    };
+    const int64_t norms = config.NormedKeys();
+    add(cache_, CacheRowElements(config, slot) - norms, rows);
+    if (norms > 0) add(norms_, norms, rows.dtype(at::kFloat));
   }
 }
 
@@ -221,32 +225,35 @@ at::Tensor TensorModel::Logits(const StepInput& step) {
 }
 
 void TensorModel::WriteRows(const at::Tensor& rows, const TensorStep& step, int64_t layer) {
-  at::Tensor& own = cache(layer);
   const at::Tensor blocks = step.blocks[info_.geometry.GroupOf(layer)];
-  AsRows(own).index_put_({blocks, step.offsets}, rows.to(own.scalar_type()));
+  const auto write = [&](at::Tensor& own, int64_t first) {
+    AsRows(own).index_put_({blocks, step.offsets},
+                           rows.narrow(1, first, own.size(1)).to(own.scalar_type()));
+  };
+  write(cache(layer), 0);
+  if (!norms_.empty()) write(norms_[info_.geometry.SlotOf(layer)], cache(layer).size(1));
 }
 
 at::Tensor TensorModel::Attend(const at::Tensor& q, const TensorStep& step, int64_t layer) const {
-  const kernels::PagedRowLayout layout = attention_[layer]->layout();
   const int64_t group = info_.geometry.GroupOf(layer), slot = info_.geometry.SlotOf(layer);
   std::vector<at::Tensor> out;  // each [sequences * queries, H * value_width]
   for (const TensorStep::Batch& batch : step.batches) {
     // [sequences, positions, row_width]; unwritten rows may hold any value
     const at::Tensor unused = batch.unused[group];
-    const at::Tensor context = AsRows(cache_[slot])
-                                   .index_select(0, batch.blocks[group].flatten())
-                                   .reshape({unused.size(0), unused.size(1), -1})
-                                   .to(q.scalar_type())
-                                   .masked_fill_(unused, 0);
-    const auto heads = [&](int64_t offset, int64_t width) {  // [sequences, positions, G, width]
-      return context.narrow(2, offset, layout.groups * width).unflatten(2, {layout.groups, width});
+    const auto read = [&](const at::Tensor& own) {
+      return AsRows(own)
+          .index_select(0, batch.blocks[group].flatten())
+          .reshape({unused.size(0), unused.size(1), -1})
+          .to(q.scalar_type())
+          .masked_fill_(unused, 0);
     };
+    at::Tensor context = read(cache_[slot]);
+    if (!norms_.empty()) context = at::cat({context, read(norms_[slot])}, -1);
+    const auto [keys, values] = attention_[layer]->KeysAndValues(context);
     const at::Tensor queries =
         q.index_select(0, batch.tokens.flatten()).unflatten(0, batch.tokens.sizes());
-    out.push_back(AttendPadded(queries, heads(0, layout.key_width),
-                               heads(layout.value_offset, layout.value_width),
-                               attention_[layer]->scores(), batch.last)
-                      .flatten(0, 1));
+    out.push_back(
+        AttendPadded(queries, keys, values, attention_[layer]->scores(), batch.last).flatten(0, 1));
   }
   return at::cat(out).index_select(0, step.attended);
 }

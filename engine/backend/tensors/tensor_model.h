@@ -33,9 +33,12 @@ class TensorModel final : public ModelBackend {
   // A step's logits [rows, vocab_size] in float32 or wider, on the device.
   at::Tensor Logits(const StepInput& step);
 
-  // A layer's cache [blocks, row_width, block_positions], to inspect or fill. Layers of different
-  // groups share it: they have other blocks.
+  // A layer's cache [blocks, row_width, block_positions] without inverse norms, to inspect or fill.
+  // Layers of different groups share it: they have other blocks.
   at::Tensor& cache(int64_t layer) { return cache_.at(info_.geometry.SlotOf(layer)); }
+  // The inverse norms of each slot [blocks, normed keys, block_positions], likewise; empty unless
+  // keys are normed.
+  std::vector<at::Tensor>& inverse_norms() { return norms_; }
 
  private:
   // A StepInput as tensors on the device.
@@ -51,6 +54,7 @@ class TensorModel final : public ModelBackend {
   std::vector<std::unique_ptr<const CachedAttention>> attention_;  // of each layer
   BackendInfo info_;
   std::vector<at::Tensor> cache_;  // of each slot of CacheGeometry
+  std::vector<at::Tensor> norms_;  // likewise, float32
   at::Tensor logits_;              // of the last step, in host memory
 };
 

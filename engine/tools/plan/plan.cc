@@ -50,7 +50,7 @@ std::string Title(const ModelConfig& config) {
 
 // The parameters of the kinds that the model itself is not.
 std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& kinds,
-                     const PlanOptions& options) {
+                     const PlanOptions& options, DeviceKind device) {
   std::string text;
   const ModelConfig& gqa = kinds[1];
   const ModelConfig& mla = kinds[2];
@@ -63,6 +63,9 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
       text += ", which is exact";
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
+    if (mla.NormedKeys() > 0 && device == DeviceKind::kCuda) {
+      text += "mla: not served on a GPU, because its keys are normed (qk_norm)\n";
+    }
     if (mla.max_position_embeddings < config.max_position_embeddings) {
       text += "mla: a conversion serves at most " + FormatCount(mla.max_position_embeddings) +
               " positions, those of the window; its figures are those of longer sequences\n";
@@ -415,8 +418,9 @@ void PlanKinds(const PlanOptions& options, const PlannedModel& model, int64_t me
       WeightsText(dtypes).c_str(), std::string(Name(cache)).c_str(),
       DescribeOutline(model.outline, 1).c_str(), DescribeMemory(memory, device).c_str(),
       FormatCount(context).c_str(), Describe(machine).c_str(),
-      MadeWith(config, kinds, options).c_str(), MemoryAndWork(plans, context, machine).c_str(),
-      Speeds(plans, context, limits).c_str(), Verdict(plans[2], plans[0], limits, context).c_str(),
+      MadeWith(config, kinds, options, device).c_str(),
+      MemoryAndWork(plans, context, machine).c_str(), Speeds(plans, context, limits).c_str(),
+      Verdict(plans[2], plans[0], limits, context).c_str(),
       Verdict(plans[2], plans[1], limits, context).c_str(), LeftOut(device));
 }
 

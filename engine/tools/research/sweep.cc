@@ -347,7 +347,7 @@ void Sweep(const SweepOptions& options) {
   const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
   if (from.config.qk_norm) {
     throw LoadError(options.model.string() +
-                    ": qk_norm is true, which has no latent; a sweep needs it false");
+                    ": qk_norm is true, which has no common basis; a sweep needs it false");
   }
   CheckConversion(from, {.attention = AttentionKind::kMla}, options.model.string());
   if (options.heal_steps < 0 || options.heal_steps == 1) {

@@ -63,6 +63,21 @@ struct VerifyNotGqaOptions {
 // std::runtime_error if the sizes do not fit together.
 bool VerifyNotGqa(const VerifyNotGqaOptions& options);
 
+// A random layer of attention.
+struct VerifyNormedKeysOptions {
+  int64_t width = 512;    // D
+  int64_t heads = 16;     // H
+  int64_t groups = 4;     // G
+  int64_t head_dim = 32;  // d
+  int64_t length = 200;   // L
+  uint64_t seed = 1;
+};
+
+// Tests engine/definitions.md#latents-of-normed-keys: latents with inverse norms against the normed
+// keys that they are made of, rotated and not, at full and at lower ranks; and reduced against
+// expanded. Throws std::runtime_error if the sizes do not fit together.
+bool VerifyNormedKeys(const VerifyNormedKeysOptions& options);
+
 struct VerifyModelOptions {
   std::filesystem::path a;
   std::filesystem::path b;

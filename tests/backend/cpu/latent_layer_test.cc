@@ -29,13 +29,14 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
 
   // A layer that is served premultiplied at rank 3, and factored at rank 40.
   struct Layer {
-    explicit Layer(int64_t rank)
+    explicit Layer(int64_t rank, int64_t normed_keys = 0)
         : shape{.heads = kHeads,
                 .d_qk = kHead,
                 .d_v = kHead,
                 .rank = rank,
                 .d_rope = kRope,
-                .norm_eps = 0.01} {
+                .norm_eps = 0.01,
+                .normed_keys = normed_keys} {
       Normal normal(24);
       weights.q = {normal.Weight(kHeads * (kHead + kRope), kWidth),
                    normal.Tensor({kHeads * (kHead + kRope)}, 0.5)};
@@ -44,6 +45,9 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
       weights.kv_b = normal.Weight(2 * kHeads * kHead, rank);
       weights.o = {normal.Weight(kWidth, kHeads * kHead), normal.Tensor({kWidth}, 0.5)};
       x = normal.Tensor({1, kTokens, kWidth});
+      if (normed_keys == 0) return;
+      weights.k = {normal.Weight(normed_keys * kHead, kWidth), {}};
+      weights.head_norm = normal.Tensor({kHeads * kHead}, 0.3) + 1;
     }
 
     LatentShape shape;
@@ -57,7 +61,7 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
                           bool expand) {
     for (at::Tensor* tensor :
          {&weights.q.weight, &weights.q.bias, &weights.kv_a.weight, &weights.latent_norm,
-          &weights.uk, &weights.uv, &weights.o.weight, &weights.o.bias}) {
+          &weights.uk, &weights.uv, &weights.o.weight, &weights.o.bias, &weights.k.weight}) {
       if (tensor->defined()) *tensor = tensor->to(at::kFloat);
     }
     const at::Tensor table = layer.rotary.Table().flatten().contiguous();
@@ -67,8 +71,10 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
     const auto packed =
         PackLatent(layer.shape, weights, format, rotation, /*expand=*/true, context.pool);
     const int64_t row_width = layer.shape.rank + kRope;
-    const CacheMemory cache(4, 8, {row_width}, CacheFormat::kFloat32);
-    std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * row_width, std::nanf(""));
+    const int64_t norms = layer.shape.normed_keys;
+    const CacheMemory cache(4, 8, {row_width}, CacheFormat::kFloat32, {}, norms);
+    std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * (row_width + norms),
+                std::nanf(""));
     const std::vector<int32_t> blocks = {2, 0, 3};
     LayerStep step{.positions = std::vector<int64_t>(kTokens),
                    .runs = {{blocks.data(), 0, kTokens}},
@@ -111,6 +117,25 @@ TEST_P(LatentLayerTest, IsTheDefinitionForEitherFormAndForExpandedRuns) {
       EXPECT_LE(WorstRowError(Serve(layer, reduced, GetParam().second, expand), expected),
                 Tolerance())
           << "rank " << rank << ", expand " << expand;
+    }
+  }
+}
+
+// The same of normed keys, which are always factored. Integers round W_K of the norms, too.
+TEST_P(LatentLayerTest, NormedKeysAreTheDefinitionReducedAndExpanded) {
+  for (const int64_t rank : {3, 40}) {
+    for (const int64_t normed : {1, 2, 4}) {
+      const Layer layer(rank, normed);
+      const at::Tensor expected = LatentAttention(layer.shape, layer.weights, layer.rotary)
+                                      .Dense(layer.x, layer.x, true)[0];
+      const ReducedWeights reduced =
+          Reduce(layer.shape, layer.weights, SmallerForm(layer.shape, kWidth));
+      EXPECT_EQ(reduced.form, ReducedForm::kFactored);
+      for (const bool expand : {false, true}) {
+        EXPECT_LE(WorstRowError(Serve(layer, reduced, GetParam().second, expand), expected),
+                  Tolerance() * (IsInteger(GetParam().second) ? 1.5 : 1))
+            << "rank " << rank << ", normed keys " << normed << ", expand " << expand;
+      }
     }
   }
 }

@@ -325,7 +325,7 @@ TEST_F(SweepTest, NormedKeysAreRefused) {
   config.qk_norm = true;
   SaveCheckpoint(options_.model, config, RandomWeights(config, 5));
   EXPECT_EQ(Refusal(), options_.model.string() +
-                           ": qk_norm is true, which has no latent; a sweep needs it false");
+                           ": qk_norm is true, which has no common basis; a sweep needs it false");
 }
 
 // G = 2 has the full rank D = 24 too: the model, one group three ways, and sixteenths twice.

@@ -85,6 +85,18 @@ TEST(VerifyGqaToMla, HoldsForRandomMatricesOfAnyShape) {
   });
 }
 
+TEST(VerifyNormedKeys, HoldsForHeadsOfEveryGrouping) {
+  for (const int64_t groups : {1, 2, 6}) {
+    EXPECT_THAT(Printed([&] {
+                  EXPECT_TRUE(VerifyNormedKeys(
+                      {.width = 50, .heads = 6, .groups = groups, .head_dim = 8, .length = 20}));
+                }),
+                HasSubstr("normed keys as latents with inverse norms: holds"));
+  }
+  EXPECT_THAT(RefusalOf<std::runtime_error>([] { VerifyNormedKeys({.heads = 5, .groups = 2}); }),
+              HasSubstr("--groups must divide --heads"));
+}
+
 class VerifyModelsTest : public testing::Test {
  protected:
   VerifyModelsTest() {
