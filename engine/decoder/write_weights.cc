@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/base/file.h"
-#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tensors/integer_rows.h"
 #include "engine/checkpoint/tensors/open_tensors.h"
 #include "engine/checkpoint/tensors/safetensors.h"
@@ -34,7 +33,7 @@ const char* SafetensorsName(TensorFormat format) {
 // is removed before, so that it never describes the new weights.
 void WriteFiles(const std::filesystem::path& directory, const ModelConfig& config,
                 const Weights& weights, const std::string& card,
-                const std::map<std::string, std::string>& others) {
+                const std::map<std::string, std::string>& others, checkpoint::ConfigForm form) {
   for (const char* file : {checkpoint::kWeightsFile, checkpoint::kConfigFile}) {
     if (std::filesystem::is_directory(directory / file)) {
       throw std::runtime_error((directory / file).string() + ": cannot be written: Is a directory");
@@ -67,7 +66,7 @@ void WriteFiles(const std::filesystem::path& directory, const ModelConfig& confi
   checkpoint::WriteSafetensors(weights_file, tensors, {{"format", "pt"}});
   weights_file.Sync();
   StagedFile config_file(directory / checkpoint::kConfigFile);
-  config_file.Write(checkpoint::ToJson(config));
+  config_file.Write(checkpoint::ToJson(config, form));
   config_file.Sync();
   if (!card.empty()) ReplaceFile(directory / kCardFile, card);
   for (const auto& [name, text] : others) {
@@ -88,10 +87,10 @@ bool HoldsModel(const std::filesystem::path& directory) {
 
 void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& config,
                     const Weights& weights, const std::string& card,
-                    const std::map<std::string, std::string>& others) {
+                    const std::map<std::string, std::string>& others, checkpoint::ConfigForm form) {
   CheckOutputDirectory(directory);
   if (Exists(directory)) {
-    WriteFiles(directory, config, weights, card, others);
+    WriteFiles(directory, config, weights, card, others, form);
     return;
   }
   std::filesystem::path place = directory;
@@ -99,7 +98,7 @@ void SaveCheckpoint(const std::filesystem::path& directory, const ModelConfig& c
   if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path());
   const std::filesystem::path staging = MakeUniqueDirectory(place);
   try {
-    WriteFiles(staging, config, weights, card, others);
+    WriteFiles(staging, config, weights, card, others, form);
     std::filesystem::rename(staging, place);
   } catch (...) {
     std::error_code ignored;

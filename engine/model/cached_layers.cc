@@ -90,6 +90,11 @@ int64_t CachedLayers::Kept(int64_t positions) const {
   return window > 0 ? std::min(window, positions) : positions;
 }
 
+int64_t CachedLayers::Attended(int64_t positions) const {
+  const int64_t kept = Kept(positions);
+  return attended > 0 ? std::min(attended, kept) : kept;
+}
+
 int64_t CachedLayers::QueryFlops() const {
   int64_t width = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   if (row == CachedRow::kLatent) width += parts.front();  // read as key and as value
@@ -133,9 +138,7 @@ int64_t SequenceBytes(const std::vector<CachedLayers>& cached, CacheFormat forma
 int64_t QueryBytes(const std::vector<CachedLayers>& cached, CacheFormat format, int64_t positions) {
   int64_t bytes = 0;
   for (const CachedLayers& group : cached) {
-    const int64_t kept = group.Kept(positions);
-    bytes +=
-        GroupBytes(group, format) * (group.attended > 0 ? std::min(group.attended, kept) : kept);
+    bytes += GroupBytes(group, format) * group.Attended(positions);
   }
   return bytes;
 }
@@ -162,6 +165,11 @@ std::string CacheFormula(const std::vector<CachedLayers>& cached, CacheFormat fo
         ", of which " + FormatCount(bytes) + " only for the last " + Counted(window, "position");
   }
   return text;
+}
+
+std::string WindowFact(int64_t windowed, int64_t layers, int64_t window) {
+  return FormatCount(windowed) + " of " + FormatCount(layers) + " layers attend the last " +
+         FormatCount(window) + " positions and keep no others";
 }
 
 std::vector<CachedLayers> OnEachDevice(std::vector<CachedLayers> cached, int64_t devices) {

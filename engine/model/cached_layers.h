@@ -32,6 +32,8 @@ struct CachedLayers {
   int64_t RowElements() const;
   // Positions that are kept of a sequence.
   int64_t Kept(int64_t positions) const;
+  // Positions that a query after them reads.
+  int64_t Attended(int64_t positions) const;
   // Multiply-adds, counted as two, of a query of every head with one row.
   int64_t QueryFlops() const;
   bool operator==(const CachedLayers&) const = default;
@@ -50,6 +52,9 @@ int64_t QueryBytes(const std::vector<CachedLayers>& cached, CacheFormat format, 
 // "31,104 bytes a position = 27 layers x (512 + 64) x 2 bytes". Layers with a window are named
 // after it: ", of which 2,048 only for the last 4,096 positions".
 std::string CacheFormula(const std::vector<CachedLayers>& cached, CacheFormat format);
+
+// "24 of 48 layers attend the last 4,096 positions and keep no others".
+std::string WindowFact(int64_t windowed, int64_t layers, int64_t window);
 
 // The rows on one of `devices` devices that share the heads of every layer. Fewer key/value heads
 // than devices are replicated, and latents are whole on each. REQUIRES: devices >= 1. Throws

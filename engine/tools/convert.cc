@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/conversion_rules.h"
+#include "engine/decoder/deepseek_form.h"
 #include "engine/decoder/normed_keys.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
@@ -36,6 +37,9 @@ void CheckOptions(const ConvertOptions& options) {
   const bool gqa = options.attention == AttentionKind::kGqa;
   if (!mla && budgets > 0) {
     refuse("--rank, --bytes-per-position and --max-loss-increase go with --attention mla");
+  }
+  if (!mla && options.format == checkpoint::ConfigForm::kDeepseek) {
+    refuse("--format deepseek goes with --attention mla");
   }
   if (!mla && !gqa && options.method) {
     refuse("--method goes with --attention gqa or mla: heads are repeated in one way only");
@@ -78,6 +82,35 @@ void CheckBudget(const ConvertOptions& options, const ModelConfig& config) {
                            " is less than one element of " + std::to_string(element) +
                            " bytes in each of " + std::to_string(config.num_hidden_layers) +
                            " layers");
+}
+
+// Whether only the form of the model changes. Throws std::runtime_error if the options ask for
+// more.
+bool OnlyForm(const ConvertOptions& options, const ModelConfig& from) {
+  if (options.format != checkpoint::ConfigForm::kDeepseek ||
+      from.attention != AttentionKind::kMla) {
+    return false;
+  }
+  if (options.rank || options.bytes_per_position || options.max_loss_increase || options.method ||
+      options.rope_head_dim || options.fold_frequencies != 1 || !options.calibrate.empty()) {
+    throw std::runtime_error(options.from.string() +
+                             ": attention is \"mla\", of which only the form changes; allowed "
+                             "with it: --format, --dtype");
+  }
+  return true;
+}
+
+// Throws LoadError if the result has no place in the format. To be called before the conversion.
+void CheckFormat(const ConvertOptions& options, const ModelConfig& to,
+                 const std::map<std::string, std::string>& tokenizer) {
+  if (options.format != checkpoint::ConfigForm::kDeepseek) return;
+  CheckDeepseekForm(to, options.from.string());
+  for (const char* file : {"tokenizer.json", "tokenizer.model", "tokenizer.bin"}) {
+    if (tokenizer.contains(file)) return;
+  }
+  throw LoadError(options.from.string() +
+                  ": has no tokenizer, so that its tokens are bytes; allowed with --format "
+                  "deepseek: tokenizer.json, tokenizer.model, tokenizer.bin");
 }
 
 // Markdown table, with aligned columns.
@@ -263,28 +296,68 @@ Conversion MakeConversion(const ConvertOptions& options, const ConversionSpec& s
   return ByHeads(options, spec, std::move(from));
 }
 
-// `loss_before`: the held-out loss of the source, if there is one.
-Card MakeCard(const ConvertOptions& options, const Conversion& made,
+// The words of a card for `to` in the form of `written`; "" if that is the same.
+std::string FormText(const ConvertOptions& options, const ModelConfig& to,
+                     const ModelConfig& written) {
+  if (options.format == checkpoint::ConfigForm::kTriptych) return "";
+  std::string text = "Written as deepseek_v3";
+  if (!to.kv_a_layernorm) {
+    text += FormatText(
+        ", which norms latents: each has %lld elements, of which %lld are constants, so that its "
+        "norm changes nothing",
+        static_cast<long long>(written.kv_lora_rank.front()),
+        static_cast<long long>(kNormConstants));
+  }
+  return text + ".\n";
+}
+
+Card MakeCard(const ConvertOptions& options, const ModelConfig& written, std::string report) {
+  return {.directory = options.to,
+          .config = written,
+          .held_out_loss = {},
+          .facts = {},
+          .command = options.command,
+          .report = std::move(report),
+          .source = options.from};
+}
+
+// `written`: `made.to` in its form. `loss_before`: the held-out loss of the source, if there is
+// one.
+Card MakeCard(const ConvertOptions& options, const Conversion& made, const Checkpoint& written,
               const std::optional<Calibration>& calibration, std::optional<double> loss_before) {
   const ModelConfig& from = made.from.config;
   const ModelConfig& to = made.to.config;
-  Card card{.directory = options.to,
-            .config = to,
-            .corpus = calibration ? &calibration->corpus() : nullptr,
-            .held_out_loss = {},
-            .facts = {},
-            .command = options.command,
-            .report = KindText(from) + " to " + KindText(to) + ". " + made.method + "\n\n" +
-                      LayerTable(ReportLayers(made.from, made.to, made.energy_kept, made.bases,
-                                              made.decoupled)) +
-                      "\n" + CostText(from, to),
-            .source = options.from};
+  Card card =
+      MakeCard(options, written.config,
+               KindText(from) + " to " + KindText(to) + ". " + made.method + "\n\n" +
+                   LayerTable(ReportLayers(made.from, made.to, made.energy_kept, made.bases,
+                                           made.decoupled)) +
+                   "\n" + FormText(options, to, written.config) + CostText(from, written.config));
+  if (calibration) card.corpus = &calibration->corpus();
   if (loss_before) {
-    card.held_out_loss = HeldOutLoss(made.to, calibration->corpus());
+    card.held_out_loss = HeldOutLoss(written, calibration->corpus());
     card.report += FormatText("Held-out loss on `%s`: %.4f to %.4f nats per token.\n",
                               calibration->name().c_str(), *loss_before, *card.held_out_loss);
   }
   return card;
+}
+
+// The model as it is written. `to`: as stored, in Triptych's form.
+Checkpoint InForm(const ConvertOptions& options, const Checkpoint& to) {
+  switch (options.format) {
+    case checkpoint::ConfigForm::kTriptych:
+      return to;
+    case checkpoint::ConfigForm::kDeepseek:
+      return AsStored(ToDeepseekForm(to));
+  }
+  return {};
+}
+
+void Write(const ConvertOptions& options, const Checkpoint& written, const Card& card,
+           const std::map<std::string, std::string>& tokenizer) {
+  SaveCheckpoint(options.to, written.config, written.weights, ToMarkdown(card), tokenizer,
+                 options.format);
+  std::printf("%s: %s", options.to.c_str(), card.report.c_str());
 }
 
 }  // namespace
@@ -309,6 +382,17 @@ void ConvertModel(const ConvertOptions& options) {
   // Not every tokenizer can be written: fail before all weights are read.
   const std::map<std::string, std::string> tokenizer = checkpoint::TokenizerFiles(options.from);
   Checkpoint from = LoadCheckpoint(options.from, TensorFormat::kFloat32);
+  if (options.dtype) from.config.torch_dtype = *options.dtype;
+  if (OnlyForm(options, from.config)) {
+    CheckFormat(options, from.config, tokenizer);
+    const Checkpoint written = InForm(options, from);
+    Write(options, written,
+          MakeCard(options, written.config,
+                   FormText(options, from.config, written.config) +
+                       CostText(from.config, written.config)),
+          tokenizer);
+    return;
+  }
   const ConversionSpec spec{.attention = options.attention,
                             .groups = options.groups.value_or(0),
                             .rank = options.rank.value_or(0),
@@ -317,7 +401,7 @@ void ConvertModel(const ConvertOptions& options) {
                             .method = options.method};
   ChoosesWidth(options, from.config);  // throws if that needs a text
   CheckConversion(from, spec, options.from.string());
-  if (options.dtype) from.config.torch_dtype = *options.dtype;
+  CheckFormat(options, ConvertedShape(from.config, spec), tokenizer);
   CheckBudget(options, from.config);
 
   std::optional<Calibration> calibration;
@@ -333,9 +417,8 @@ void ConvertModel(const ConvertOptions& options) {
   Conversion made = MakeConversion(options, spec, std::move(from), calibration);
   ModelConfig& config = made.to.config;
   if (calibration) AddTrainingText(config.training_texts, calibration->corpus().identity());
-  const Card card = MakeCard(options, made, calibration, loss_before);
-  SaveCheckpoint(options.to, config, made.to.weights, ToMarkdown(card), tokenizer);
-  std::printf("%s: %s", options.to.c_str(), card.report.c_str());
+  const Checkpoint written = InForm(options, made.to);
+  Write(options, written, MakeCard(options, made, written, calibration, loss_before), tokenizer);
 }
 
 }  // namespace triptych::tools

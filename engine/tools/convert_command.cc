@@ -52,6 +52,9 @@ void AddConvertCommand(CLI::App& app, Invocation& invocation) {
                        "order of heads")
           ->check(CLI::ExistingFile);
   AddHeldOut(*command, options->held_out)->needs(calibrate);
+  AddChoice(*command, "--format", options->format, Names<checkpoint::ConfigForm>(),
+            "form of the new checkpoint; deepseek: deepseek_v3 without experts, as transformers "
+            "reads it; a source of MLA is then written as it is [triptych]");
   AddChoice(*command, "--dtype", options->dtype, Names<TensorFormat>(),
             "format of the stored weights [the source's]");
   command->callback([&invocation, options] {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/base/formats.h"
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/model/config.h"
 #include "engine/model/conversion_spec.h"
 
@@ -17,6 +18,8 @@ struct ConvertOptions {
   std::filesystem::path from;  // directory or .gguf file
   std::filesystem::path to;    // directory; must be absent or empty
   AttentionKind attention = AttentionKind::kMla;
+  // kDeepseek: MLA only. A source of MLA then keeps its latents, and only its form changes.
+  checkpoint::ConfigForm format = checkpoint::ConfigForm::kTriptych;
   std::optional<int64_t> groups = {};  // G: required for GQA, not allowed otherwise
   // MLA: at most one of these; without any, the full rank, which is exact.
   std::optional<int64_t> rank;                // r, the same in every layer

@@ -226,7 +226,7 @@ void RegisterAll(const Machine& machine) {
                [=, format = format](benchmark::State& state) {
                  Decode(state, machine, kind.layout, kind.row_width, format);
                },
-               {"context"}, {{1 << 14}, {1 << 16}});
+               {"context"}, {{1 << 12}, {1 << 14}, {1 << 16}});
     }
   }
 }

@@ -539,6 +539,15 @@ std::vector<NamedConfig> EveryFamily() {
        {"rope_scaling", With(deepseek_yarn, {{"mscale", 2.0}, {"mscale_all_dim", 1.0}})},
        {"num_nextn_predict_layers", 1}});
   add("DeepSeek3Halves", deepseek3, {{"q_lora_rank", nullptr}, {"rope_interleave", false}});
+  add("DeepSeek3BiasesAndFactors", deepseek3,
+      {{"q_lora_rank", nullptr},
+       {"attention_bias", true},
+       {"rope_scaling",
+        {{"rope_type", "longrope"},
+         {"short_factor", {0.8, 31.5}},
+         {"long_factor", {0.8, 31.5}},
+         {"factor", 1.0},
+         {"attention_factor", 1.25}}}});
   add("TransMla", deepseek3,
       {{"q_lora_rank", nullptr},
        {"qk_latent_layernorm", false},

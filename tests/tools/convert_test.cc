@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/config/config_file.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
 #include "engine/decoder/conversion_rules.h"
 #include "engine/decoder/convert_weights.h"
@@ -31,6 +32,7 @@
 #include "tests/support/small_gguf.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace triptych::tools::convert_test {
 namespace {
@@ -508,6 +510,108 @@ TEST_F(ConvertTest, TheCardSaysWhatItCostOnTheText) {
     }
   }
 }
+
+// ---- The form of DeepSeek-V3 -----------------------------------------------------------------
+
+class ConvertFormatTest : public ConvertTest {
+ protected:
+  ConvertFormatTest() {
+    from_.config = SmallModel(AttentionKind::kGqa);
+    from_.config.position_embedding = PositionEmbedding::kRope;
+    from_.config.norm = NormKind::kRmsNorm;
+    from_.config.norm_bias = from_.config.mlp_bias = from_.config.attention_bias = false;
+    from_.config.mlp = MlpKind::kSwiglu;
+    from_.config.hidden_act = HiddenAct::kSilu;
+    from_.weights = RandomWeights(from_.config, 1);
+    Save();
+  }
+
+  void Save() const {
+    SaveCheckpoint(Options().from, from_.config, from_.weights, "",
+                   {{"tokenizer.json", ByteLevelJson().dump()},
+                    {"generation_config.json", R"({"eos_token_id": 10})"}});
+  }
+  ConvertOptions Options() const {
+    ConvertOptions options = ToMla();
+    options.from = dir_.path() / "rotary";
+    options.format = checkpoint::ConfigForm::kDeepseek;
+    return options;
+  }
+  // The tokens that follow "Once", each the likeliest.
+  static std::vector<int64_t> Continuation(const Checkpoint& model) {
+    const Decoder decoder = MakeDecoder(model);
+    std::vector<int64_t> ids = {'O', 'n', 'c', 'e'};
+    while (ids.size() < 30) {
+      const at::Tensor logits = decoder.Forward(ToTensor(ids).unsqueeze(0))[0];
+      ids.push_back(logits[-1].argmax().item<int64_t>());
+    }
+    return ids;
+  }
+
+  Checkpoint from_;
+};
+
+TEST_F(ConvertFormatTest, DeepseekIsTheSameModelAsTriptychs) {
+  ConvertOptions options = Options();
+  options.calibrate = text_;
+  options.rank = 7;
+  options.rope_head_dim = 4;
+  const Checkpoint written = Converted(options);
+  EXPECT_THAT(ReadFile(options.to / "config.json"), HasSubstr("\"model_type\": \"deepseek_v3\""));
+  EXPECT_THAT(Card(),
+              HasSubstr("Written as deepseek_v3, which norms latents: each has 9 elements"));
+  EXPECT_THAT(Card(),
+              HasSubstr("Cache per position: 48 to 26 elements (192 to 104 bytes in float32)"));
+  EXPECT_TRUE(written.config.kv_a_layernorm);
+  EXPECT_NE(checkpoint::LoadTokenizer(options.to), nullptr);
+
+  options.format = checkpoint::ConfigForm::kTriptych;
+  const Checkpoint plain = Converted(options);
+  EXPECT_FALSE(plain.config.kv_a_layernorm);
+  EXPECT_NEAR(Loss(written), Loss(plain), kLossRounding);
+  EXPECT_EQ(Continuation(written), Continuation(plain));
+
+  // The model in Triptych's form, as after training, in the other form.
+  std::filesystem::rename(options.to, dir_.path() / "mla");
+  options = Options();
+  options.from = dir_.path() / "mla";
+  const Checkpoint again = Converted(options);
+  EXPECT_EQ(checkpoint::ToJson(again.config), checkpoint::ToJson(written.config));
+  for (const auto& [name, tensor] : written.weights) {
+    EXPECT_TRUE(at::equal(again.weights.at(name), tensor)) << name;
+  }
+}
+
+TEST_F(ConvertFormatTest, WhatHasNoPlaceInDeepseekIsRefused) {
+  ConvertOptions options = Options();
+  options.attention = AttentionKind::kMha;
+  EXPECT_EQ(Refusal(options), "--format deepseek goes with --attention mla");
+  options = ToMla();
+  options.format = checkpoint::ConfigForm::kDeepseek;
+  options.calibrate = dir_.path() / "none";  // refused before a text is read
+  EXPECT_EQ(Refusal(options),
+            options.from.string() +
+                ": position_embedding is \"learned\", which deepseek_v3 has no place for; allowed: "
+                "\"rope\"");
+  options = Options();
+  std::filesystem::remove(options.from / "tokenizer.json");
+  EXPECT_EQ(Refusal(options), options.from.string() +
+                                  ": has no tokenizer, so that its tokens are bytes; allowed with "
+                                  "--format deepseek: tokenizer.json, tokenizer.model, "
+                                  "tokenizer.bin");
+  from_.config = WithLatents(from_.config, {5, 5});
+  from_.config.num_key_value_heads = from_.config.num_attention_heads;
+  from_.config.qk_rope_head_dim = 4;
+  from_.weights = RandomWeights(from_.config, 1);
+  std::filesystem::remove_all(options.from);
+  Save();
+  options.rank = 3;
+  EXPECT_EQ(Refusal(options), options.from.string() +
+                                  ": attention is \"mla\", of which only the form changes; allowed "
+                                  "with it: --format, --dtype");
+}
+
+// ---- Places and formats ----------------------------------------------------------------------
 
 TEST_F(ConvertTest, StoresInTheSourcesDtypeUnlessAskedForAnother) {
   Checkpoint half = Source(AttentionKind::kMha);

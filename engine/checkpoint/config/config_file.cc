@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/file.h"
+#include "engine/base/json.h"
 #include "engine/checkpoint/config/families.h"
+#include "engine/checkpoint/config/latent_families.h"
 #include "engine/checkpoint/config/triptych_config.h"
 
 namespace triptych::checkpoint {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kPositionsField = "max_position_embeddings";
 constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
@@ -81,6 +81,49 @@ void WriteExperts(const ExpertsConfig& experts, OrderedJson& json) {
   if (!experts.sparse_layers.empty()) json["sparse_layers"] = experts.sparse_layers;
 }
 
+OrderedJson TriptychFields(const ModelConfig& config) {
+  OrderedJson json;
+  json["model_type"] = kTriptychType;
+  json["attention"] = Name(config.attention);
+  json["hidden_size"] = config.hidden_size;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  WriteAttention(config, json);
+  json["intermediate_size"] = config.intermediate_size;
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["vocab_size"] = config.vocab_size;
+  WritePositions(config, json);
+  json["norm"] = Name(config.norm);
+  json["norm_eps"] = config.norm_eps;
+  json["norm_bias"] = config.norm_bias;
+  if (!config.norm_inputs) json["norm_inputs"] = false;
+  if (config.norm_outputs) json["norm_outputs"] = true;
+  if (config.use_parallel_residual) json["use_parallel_residual"] = true;
+  json["mlp"] = Name(config.mlp);
+  json["hidden_act"] = Name(config.hidden_act);
+  json["mlp_bias"] = config.mlp_bias;
+  WriteExperts(config.experts, json);
+  json["attention_bias"] = config.attention_bias;
+  if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
+  if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;
+  if (config.logit_multiplier != 1) json["logit_multiplier"] = config.logit_multiplier;
+  if (config.final_logit_softcapping > 0) {
+    json["final_logit_softcapping"] = config.final_logit_softcapping;
+  }
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["torch_dtype"] = Name(config.torch_dtype);
+  if (config.quantization) {
+    json["quantization_config"] = {
+        {"quant_method", kTriptychType},
+        {"bits", config.quantization->format == WeightFormat::kInt8 ? 8 : 4},
+        {"group_size", kQuantizationGroup},
+        {"embeddings", config.quantization->embeddings}};
+  }
+  for (const TrainingText& text : config.training_texts) {
+    json["training_texts"].push_back({{"sha256", text.sha256}, {"held_out", text.held_out}});
+  }
+  return json;
+}
+
 }  // namespace
 
 PublishedConfig TakePublishedConfig(JsonFields& fields) {
@@ -128,47 +171,24 @@ ModelConfig ReadModelConfig(const std::filesystem::path& file) {
   return ReadPublishedConfig(file).config;
 }
 
-std::string ToJson(const ModelConfig& config) {
-  OrderedJson json;
-  json["model_type"] = kTriptychType;
-  json["attention"] = Name(config.attention);
-  json["hidden_size"] = config.hidden_size;
-  json["num_hidden_layers"] = config.num_hidden_layers;
-  WriteAttention(config, json);
-  json["intermediate_size"] = config.intermediate_size;
-  json["max_position_embeddings"] = config.max_position_embeddings;
-  json["vocab_size"] = config.vocab_size;
-  WritePositions(config, json);
-  json["norm"] = Name(config.norm);
-  json["norm_eps"] = config.norm_eps;
-  json["norm_bias"] = config.norm_bias;
-  if (!config.norm_inputs) json["norm_inputs"] = false;
-  if (config.norm_outputs) json["norm_outputs"] = true;
-  if (config.use_parallel_residual) json["use_parallel_residual"] = true;
-  json["mlp"] = Name(config.mlp);
-  json["hidden_act"] = Name(config.hidden_act);
-  json["mlp_bias"] = config.mlp_bias;
-  WriteExperts(config.experts, json);
-  json["attention_bias"] = config.attention_bias;
-  if (config.attention_output_bias) json["attention_output_bias"] = *config.attention_output_bias;
-  if (config.embedding_multiplier != 1) json["embedding_multiplier"] = config.embedding_multiplier;
-  if (config.logit_multiplier != 1) json["logit_multiplier"] = config.logit_multiplier;
-  if (config.final_logit_softcapping > 0) {
-    json["final_logit_softcapping"] = config.final_logit_softcapping;
+std::string_view Name(ConfigForm form) {
+  switch (form) {
+    case ConfigForm::kTriptych:
+      return "triptych";
+    case ConfigForm::kDeepseek:
+      return "deepseek";
   }
-  json["tie_word_embeddings"] = config.tie_word_embeddings;
-  json["torch_dtype"] = Name(config.torch_dtype);
-  if (config.quantization) {
-    json["quantization_config"] = {
-        {"quant_method", kTriptychType},
-        {"bits", config.quantization->format == WeightFormat::kInt8 ? 8 : 4},
-        {"group_size", kQuantizationGroup},
-        {"embeddings", config.quantization->embeddings}};
+  return {};
+}
+
+std::string ToJson(const ModelConfig& config, ConfigForm form) {
+  switch (form) {
+    case ConfigForm::kTriptych:
+      return TriptychFields(config).dump(2) + "\n";
+    case ConfigForm::kDeepseek:
+      return DeepseekV3Fields(config).dump(2) + "\n";
   }
-  for (const TrainingText& text : config.training_texts) {
-    json["training_texts"].push_back({{"sha256", text.sha256}, {"held_out", text.held_out}});
-  }
-  return json.dump(2) + "\n";
+  return {};
 }
 
 }  // namespace triptych::checkpoint

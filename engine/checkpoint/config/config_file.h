@@ -41,8 +41,14 @@ ModelConfig ReadModelConfig(const std::filesystem::path& file);
 PublishedConfig TakePublishedConfig(JsonFields& fields);
 ConfigOrigin OriginOf(const Family& family, const JsonFields& fields);
 
-// The config as JSON of model_type "triptych". ParseModelConfig reads it back to the same value.
-std::string ToJson(const ModelConfig& config);
+// The forms of a config.json that are written: model_type "triptych", and "deepseek_v3" without
+// experts.
+enum class ConfigForm { kTriptych, kDeepseek };
+std::string_view Name(ConfigForm form);  // triptych, deepseek
+
+// The config as JSON. ParseModelConfig reads it back to the same value; deepseek_v3 has no
+// training_texts. REQUIRES, for kDeepseek: as DeepseekV3Fields (latent_families.h).
+std::string ToJson(const ModelConfig& config, ConfigForm form = ConfigForm::kTriptych);
 
 }  // namespace triptych::checkpoint
 

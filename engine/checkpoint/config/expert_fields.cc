@@ -67,7 +67,7 @@ void TakeSoftmaxRouter(JsonFields& fields, ExpertsConfig& experts) {
   } else if (method == "greedy") {
     for (const char* field : {"n_group", "topk_group"}) fields.Ignore(field);  // not read
   } else {
-    fields.RefuseValue("topk_method", method, "supported: \"greedy\", \"group_limited_greedy\"");
+    fields.RefuseUnsupported("topk_method", method, "\"greedy\", \"group_limited_greedy\"");
   }
   experts.norm_topk_prob = fields.Bool("norm_topk_prob", false) && experts.num_experts_per_tok > 1;
   const double scale = fields.Number("routed_scaling_factor", config_limits::kFactor, 1.0);

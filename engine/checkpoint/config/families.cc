@@ -51,12 +51,12 @@ const Family& TriptychFamily() { return kFamilies[0]; }
 
 const Family& FamilyOf(JsonFields& fields) {
   const Json type = fields.Take("model_type", kTriptychType);
-  std::string allowed = "allowed:";
+  std::string supported;
   for (const Family& family : kFamilies) {
     if (type == family.model_type) return family;
-    allowed += (allowed.back() == ':' ? " \"" : ", \"") + std::string(family.model_type) + '"';
+    supported += (supported.empty() ? "\"" : ", \"") + std::string(family.model_type) + '"';
   }
-  fields.RefuseValue("model_type", type, allowed);
+  fields.RefuseUnsupported("model_type", type, supported);
 }
 
 }  // namespace triptych::checkpoint

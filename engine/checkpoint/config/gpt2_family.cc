@@ -55,8 +55,8 @@ ModelConfig ParseGpt2Config(JsonFields& fields) {
   } else if (activation == "gelu") {
     config.hidden_act = HiddenAct::kGeluExact;
   } else {
-    fields.RefuseValue("activation_function", activation,
-                       "supported: \"gelu_new\", \"gelu_pytorch_tanh\", \"gelu\"");
+    fields.RefuseUnsupported("activation_function", activation,
+                             "\"gelu_new\", \"gelu_pytorch_tanh\", \"gelu\"");
   }
   config.mlp_bias = true;
   config.attention_bias = true;

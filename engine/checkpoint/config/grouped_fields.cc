@@ -69,8 +69,8 @@ std::vector<LayerType> TakeLayerTypes(JsonFields& fields, const ModelConfig& con
     const auto& known = Names<LayerType>();
     const auto found = name.is_string() ? known.find(name.get<std::string>()) : known.end();
     if (found == known.end()) {
-      fields.RefuseValue(kField, given,
-                         "supported: a list of \"full_attention\" and \"sliding_attention\"");
+      fields.RefuseUnsupported(kField, given,
+                               "a list of \"full_attention\" and \"sliding_attention\"");
     }
     types.push_back(found->second);
   }

@@ -39,6 +39,11 @@ void JsonFields::RefuseValue(const std::string& field, const Json& value,
   Refuse(field, ShownJson(value), allowed);
 }
 
+void JsonFields::RefuseUnsupported(const std::string& field, const Json& value,
+                                   const std::string& supported) const {
+  throw UnsupportedError(Where(field) + " is " + ShownJson(value) + "; supported: " + supported);
+}
+
 void JsonFields::RefuseMissing(const std::string& field) const {
   throw LoadError(Where(field) + " is missing");
 }
@@ -117,7 +122,7 @@ Json JsonFields::List(const std::string& field) {
 void JsonFields::Only(const std::string& field, const Json& value) {
   if (!Has(field)) return;
   const Json given = Take(field, nullptr);
-  if (given != value) RefuseValue(field, given, "supported: " + ShownJson(value));
+  if (given != value) RefuseUnsupported(field, given, ShownJson(value));
 }
 
 void JsonFields::DropNulls() {
@@ -128,8 +133,8 @@ void JsonFields::DropNulls() {
 
 void JsonFields::RefuseLeftOver() const {
   for (const auto& [field, value] : object_.items()) {
-    throw LoadError(Where(Printable(field)) + " is not a field that is known (value " +
-                    ShownJson(value) + "); supported: without it");
+    throw UnsupportedError(Where(Printable(field)) + " is not a field that is known (value " +
+                           ShownJson(value) + "); supported: without it");
   }
 }
 

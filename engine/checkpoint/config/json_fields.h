@@ -17,6 +17,12 @@
 
 namespace triptych::checkpoint {
 
+// A value that other programs may serve.
+class UnsupportedError : public LoadError {
+ public:
+  using LoadError::LoadError;
+};
+
 // Takes fields out of a JSON object one by one, so that the fields left over are unknown. Checks
 // presence, types and single ranges. Every function throws LoadError, naming the file, the field,
 // its value and what is allowed.
@@ -30,6 +36,10 @@ class JsonFields {
                            const std::string& allowed) const;
   [[noreturn]] void RefuseValue(const std::string& field, const Json& value,
                                 const std::string& allowed) const;
+  // For a value that other programs may serve: throws UnsupportedError, as do Only and
+  // RefuseLeftOver.
+  [[noreturn]] void RefuseUnsupported(const std::string& field, const Json& value,
+                                      const std::string& supported) const;
   [[noreturn]] void RefuseMissing(const std::string& field) const;
 
   const std::string& source() const { return source_; }

@@ -35,7 +35,7 @@ ModelConfig TakeLatentCommon(JsonFields& fields) {
                              fields.Int("kv_lora_rank", config_limits::kWidth));
   config.q_lora_rank = fields.Int(kQueryRank, config_limits::kOptionalWidth, 0);
   config.kv_a_layernorm = true;
-  config.latent_norm_eps = 1e-6;  // fixed; rms_norm_eps is of the other norms
+  config.latent_norm_eps = kDeepseekLatentNormEps;
   config.latent_bias = fields.Bool("attention_bias", false);
   config.attention_output_bias = config.latent_bias;
   fields.Only("mlp_bias", false);
@@ -160,6 +160,47 @@ TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published
                         "* on predict further tokens and are not used");
   }
   return map;
+}
+
+OrderedJson DeepseekV3Fields(const ModelConfig& config) {
+  OrderedJson json;
+  json["architectures"] = {"DeepseekV3ForCausalLM"};
+  json["model_type"] = "deepseek_v3";
+  json["attention_bias"] = config.latent_bias;
+  // generation_config.json names them; null replaces a default of other programs.
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = nullptr;
+  json["first_k_dense_replace"] = config.num_hidden_layers;
+  json["hidden_act"] = Name(config.hidden_act);
+  json["hidden_size"] = config.hidden_size;
+  json["intermediate_size"] = config.intermediate_size;
+  json["kv_lora_rank"] = config.kv_lora_rank.front();
+  json["max_position_embeddings"] = config.max_position_embeddings;
+  json["n_routed_experts"] = nullptr;
+  json["num_attention_heads"] = config.num_attention_heads;
+  json["num_hidden_layers"] = config.num_hidden_layers;
+  json["num_key_value_heads"] = config.num_attention_heads;
+  json[kQueryRank] = config.q_lora_rank > 0 ? OrderedJson(config.q_lora_rank) : OrderedJson();
+  json["qk_nope_head_dim"] = config.head_dim;
+  json["qk_rope_head_dim"] = config.qk_rope_head_dim;
+  json["rms_norm_eps"] = config.norm_eps;
+  json["rope_interleave"] = config.rope_interleave;
+  json["rope_scaling"] = nullptr;
+  if (!config.rope_factors.empty()) {
+    // The rotation that takes a factor for each pair. "factor" is of the context.
+    json["rope_scaling"] = {{"rope_type", "longrope"},
+                            {"short_factor", config.rope_factors},
+                            {"long_factor", config.rope_factors},
+                            {"factor", 1.0},
+                            {"attention_factor", config.rope_attention_factor},
+                            {"original_max_position_embeddings", config.max_position_embeddings}};
+  }
+  json["rope_theta"] = config.rope_theta;
+  json["tie_word_embeddings"] = config.tie_word_embeddings;
+  json["torch_dtype"] = Name(config.torch_dtype);
+  json["v_head_dim"] = config.ValueDim();
+  json["vocab_size"] = config.vocab_size;
+  return json;
 }
 
 }  // namespace triptych::checkpoint

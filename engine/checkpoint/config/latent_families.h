@@ -29,6 +29,9 @@ inline constexpr FieldName kMiniCpm3Names[] = {
     {"rope_factors", "rope_factors (from rope_scaling)"},
     {"v_head_dim", "hidden_size / num_attention_heads"}};
 
+// The epsilon of both latents' norms in every family of this file. rms_norm_eps is for the others.
+inline constexpr double kDeepseekLatentNormEps = 1e-6;
+
 // The functions of Family.
 ModelConfig ParseDeepseekV2Config(JsonFields& fields);
 ModelConfig ParseDeepseekV3Config(JsonFields& fields);
@@ -38,6 +41,11 @@ ModelConfig ParseYoutuConfig(JsonFields& fields);
 // Tensors have the engine's names. The second copy of a tied head and the layers that predict
 // further tokens are left out.
 TensorMap LatentTensors(const ModelConfig& config, const TensorSource& published);
+
+// The fields of a config.json of model_type "deepseek_v3", without experts, that
+// ParseDeepseekV3Config turns into this config. REQUIRES: a config in that form
+// (engine/decoder/deepseek_form.h).
+OrderedJson DeepseekV3Fields(const ModelConfig& config);
 
 }  // namespace triptych::checkpoint
 

@@ -40,7 +40,7 @@ ModelConfig TakeGemmaCommon(JsonFields& fields) {
   // The first configs say "gelu" in hidden_act; the publisher's code computes the approximation.
   const Json activation = fields.Take("hidden_act", "gelu_pytorch_tanh");
   if (activation != "gelu" && activation != "gelu_pytorch_tanh") {
-    fields.RefuseValue("hidden_act", activation, "supported: \"gelu_pytorch_tanh\", \"gelu\"");
+    fields.RefuseUnsupported("hidden_act", activation, "\"gelu_pytorch_tanh\", \"gelu\"");
   }
   fields.Only("hidden_activation", "gelu_pytorch_tanh");
   fields.Only("use_bidirectional_attention", false);

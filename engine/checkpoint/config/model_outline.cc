@@ -180,8 +180,7 @@ class Reader {
       return FormatCount(layers_.Count(kind)) + " of " + FormatCount(num_layers_) + " layers ";
     };
     if (layers_.Count(kSliding) > 0) {
-      outline_.facts.push_back(of_layers(kSliding) + "attend the last " +
-                               FormatCount(layers_.window) + " positions and keep no others");
+      outline_.facts.push_back(WindowFact(layers_.Count(kSliding), num_layers_, layers_.window));
     }
     if (layers_.Count(kShared) > 0) {
       outline_.facts.push_back(of_layers(kShared) +

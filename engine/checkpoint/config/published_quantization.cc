@@ -61,7 +61,7 @@ constexpr const char* kNotAboutMatrices[] = {
 
 int TakeBits(JsonFields& fields, const char* field) {
   const Json bits = fields.Take(field, nullptr);
-  if (bits != 4 && bits != 8) fields.RefuseValue(field, bits, "supported: 4, 8");
+  if (bits != 4 && bits != 8) fields.RefuseUnsupported(field, bits, "4, 8");
   return bits.get<int>();
 }
 
@@ -79,7 +79,7 @@ void CheckRules(JsonFields& fields, const char* field) {
   const Json rules = fields.Take(field, nullptr);
   bool leave_out = rules.is_object();
   for (const auto& [rule, changes] : rules.items()) leave_out = leave_out && rule.starts_with("-:");
-  if (!leave_out) fields.RefuseValue(field, rules, "supported: rules that begin with \"-:\"");
+  if (!leave_out) fields.RefuseUnsupported(field, rules, "rules that begin with \"-:\"");
 }
 
 PublishedQuantization TakeGptq(JsonFields& fields) {
@@ -90,7 +90,7 @@ PublishedQuantization TakeGptq(JsonFields& fields) {
     if (!fields.Has(field)) continue;
     const Json format = fields.Take(field, nullptr);
     if (format != "gptq" && format != "gptq_v2") {
-      fields.RefuseValue(field, format, "supported: \"gptq\", \"gptq_v2\"");
+      fields.RefuseUnsupported(field, format, "\"gptq\", \"gptq_v2\"");
     }
     gptq.added_to_zeros = format == "gptq" ? 1 : 0;
   }
@@ -103,12 +103,12 @@ PublishedQuantization TakeGptq(JsonFields& fields) {
 PublishedQuantization TakeAwq(JsonFields& fields) {
   PublishedQuantization awq{.layout = Layout::kAwq, .bits = 4};
   const char* const bits = fields.Has("w_bit") ? "w_bit" : "bits";
-  if (TakeBits(fields, bits) != 4) fields.RefuseValue(bits, 8, "supported: 4");
+  if (TakeBits(fields, bits) != 4) fields.RefuseUnsupported(bits, 8, "4");
   awq.columns = TakeGroupSize(fields, fields.Has("q_group_size") ? "q_group_size" : "group_size");
   fields.Only("zero_point", true);
   const Json version = fields.Take("version", "gemm");
   if (version != "gemm" && version != "GEMM") {
-    fields.RefuseValue("version", version, "supported: \"gemm\"");
+    fields.RefuseUnsupported("version", version, "\"gemm\"");
   }
   return awq;
 }
@@ -138,10 +138,10 @@ PublishedQuantization TakeWeights(JsonFields& weights, const std::string& format
   const bool floats =
       format == "float-quantized" || (format == "naive-quantized" && type == "float");
   if (type != (floats ? "float" : "int")) {
-    weights.RefuseValue("type", type, floats ? "supported: \"float\"" : "supported: \"int\"");
+    weights.RefuseUnsupported("type", type, floats ? "\"float\"" : "\"int\"");
   }
   if (floats && quantization.bits != 8) {
-    weights.RefuseValue("num_bits", quantization.bits, "supported for \"float\": 8");
+    weights.RefuseUnsupported("num_bits", quantization.bits, "8 with type \"float\"");
   }
   quantization.layout = packed ? Layout::kPacked : floats ? Layout::kFloat8 : Layout::kIntegers;
   quantization.zero_points = !weights.Bool("symmetric", true);
@@ -153,8 +153,8 @@ PublishedQuantization TakeWeights(JsonFields& weights, const std::string& format
   } else if (strategy == "block") {
     TakeBlock(weights, "block_structure", quantization);
   } else if (strategy != "tensor" && strategy != "channel") {
-    weights.RefuseValue("strategy", strategy,
-                        "supported: \"tensor\", \"channel\", \"group\", \"block\"");
+    weights.RefuseUnsupported("strategy", strategy,
+                              "\"tensor\", \"channel\", \"group\", \"block\"");
   }
   for (const char* calibration :
        {"actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"}) {
@@ -168,14 +168,14 @@ PublishedQuantization TakeCompressed(JsonFields& fields) {
   const std::string format = fields.Text("format");
   if (format != "pack-quantized" && format != "int-quantized" && format != "naive-quantized" &&
       format != "float-quantized") {
-    fields.RefuseValue("format", format,
-                       "supported: \"pack-quantized\", \"int-quantized\", \"naive-quantized\", "
-                       "\"float-quantized\"");
+    fields.RefuseUnsupported("format", format,
+                             "\"pack-quantized\", \"int-quantized\", \"naive-quantized\", "
+                             "\"float-quantized\"");
   }
   for (const char* field : {"sparsity_config", "transform_config"}) {
     const Json other = fields.Take(field, Json::object());
     if (!other.empty() && other != Json{{"format", "dense"}}) {
-      fields.RefuseValue(field, other, "supported: without it");
+      fields.RefuseUnsupported(field, other, "without it");
     }
   }
   const Json groups = fields.Take("config_groups", nullptr);
@@ -186,15 +186,15 @@ PublishedQuantization TakeCompressed(JsonFields& fields) {
   for (const auto& [name, group] : groups.items()) {
     const std::string where = "config_groups." + Printable(name);
     if (!group.is_object() || !group.value("weights", Json()).is_object()) {
-      fields.RefuseValue(where, group, "supported: an object with \"weights\"");
+      fields.RefuseUnsupported(where, group, "an object with \"weights\"");
     }
     if (group["weights"] != first["weights"]) {
-      fields.RefuseValue(where + ".weights", group["weights"],
-                         "supported: one format of weights, that of the first group");
+      fields.RefuseUnsupported(where + ".weights", group["weights"],
+                               "one format of weights, that of the first group");
     }
     const Json own = group.value("format", Json());
     if (!own.is_null() && own != format) {
-      fields.RefuseValue(where + ".format", own, "supported: \"" + format + '"');
+      fields.RefuseUnsupported(where + ".format", own, "\"" + format + '"');
     }
   }
   JsonFields weights = fields.Inside(
@@ -209,9 +209,9 @@ PublishedQuantization TakeMethod(JsonFields& fields) {
   if (method == "awq") return TakeAwq(fields);
   if (method == "fp8" || method == "fbgemm_fp8") return TakeFloat8(fields);
   if (method == "compressed-tensors") return TakeCompressed(fields);
-  fields.RefuseValue("quant_method", method,
-                     "supported: \"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", "
-                     "\"compressed-tensors\"");
+  fields.RefuseUnsupported("quant_method", method,
+                           "\"gptq\", \"awq\", \"fp8\", \"fbgemm_fp8\", "
+                           "\"compressed-tensors\"");
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ Yarn TakeYarn(JsonFields& scaling, ModelConfig& config) {
   const bool has_mscale = scaling.Has("mscale"), has_all_dim = scaling.Has("mscale_all_dim");
   if (has_mscale != has_all_dim) {
     const char* one = has_mscale ? "mscale" : "mscale_all_dim";
-    scaling.RefuseValue(one, scaling.Take(one, nullptr),
-                        "supported: mscale and mscale_all_dim together, or neither");
+    scaling.RefuseUnsupported(one, scaling.Take(one, nullptr),
+                              "mscale and mscale_all_dim together, or neither");
   }
   if (!has_mscale) {
     config.rope_attention_factor =
@@ -227,9 +227,9 @@ Yarn TakeRotation(JsonFields& fields, ModelConfig& config, std::optional<double>
   } else if (type == "longrope" || type == "su") {  // the older name
     TakeLongRope(scaling, fields, config);
   } else {
-    scaling.RefuseValue("rope_type", type,
-                        "supported: \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "
-                        "\"longrope\"");
+    scaling.RefuseUnsupported("rope_type", type,
+                              "\"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", "
+                              "\"longrope\"");
   }
   scaling.RefuseLeftOver();
   return yarn;

@@ -13,6 +13,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/table.h"
 #include "engine/checkpoint/config/config_file.h"
+#include "engine/checkpoint/config/json_fields.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/tensor_specs.h"
 
@@ -56,9 +57,7 @@ ModelOutline OutlineOf(const ModelConfig& config) {
                      .parts = {config.QueryDim(), config.ValueDim()}}};
   for (const CachedLayers& group : outline.cached) {
     if (group.window == 0) continue;
-    outline.facts.push_back(FormatCount(group.layers) + " of " +
-                            FormatCount(config.num_hidden_layers) + " layers attend the last " +
-                            FormatCount(group.window) + " positions and keep no others");
+    outline.facts.push_back(WindowFact(group.layers, config.num_hidden_layers, group.window));
   }
   return outline;
 }
@@ -103,10 +102,8 @@ double LeastStepSeconds(const ModelOutline& outline, const OutlineUse& use, cons
   const double active = weights.Active() - weights.embedding;
   double core_flops = 0;
   for (const CachedLayers& group : outline.cached) {
-    const int64_t kept = group.Kept(use.context);
-    const int64_t attended = group.attended > 0 ? std::min(group.attended, kept) : kept;
-    core_flops +=
-        static_cast<double>(group.layers * group.QueryFlops()) * static_cast<double>(attended);
+    core_flops += static_cast<double>(group.layers * group.QueryFlops()) *
+                  static_cast<double>(group.Attended(use.context));
   }
   const auto cache =
       static_cast<double>(QueryBytes(outline.cached, use.cache, use.context) + StateBytes(outline));
@@ -142,8 +139,10 @@ PlannedModel ReadPlannedModel(const std::filesystem::path& path) {
     model.outline = OutlineOf(*model.config);
     model.outline.model_type = published.family->model_type;
   } catch (const LoadError& e) {
+    const bool typed = fields.Has("model_type");
+    if (typed && dynamic_cast<const checkpoint::UnsupportedError*>(&e) == nullptr) throw;
     // "model_type is "gpt_oss"", without the file and the families that are served.
-    model.not_served = e.what();
+    model.not_served = typed ? e.what() : "model_type is missing";
     if (model.not_served.starts_with(source + ": ")) model.not_served.erase(0, source.size() + 2);
     model.not_served.resize(std::min(model.not_served.find("; "), model.not_served.size()));
     model.outline = checkpoint::ParseModelOutline(fields);
@@ -280,11 +279,11 @@ OrderedJson OutlineJson(const PlannedModel& model, const ModelOutline& on_device
                       {"served", model.config.has_value()},
                       {"devices", devices},
                       {"context", number(on_device.context)},
-                      {"kv_cache", OrderedJson::array()},
-                      {"state_elements", number(on_device.state_elements)},
-                      {"parameters", nullptr},
                       {"facts", on_device.facts},
                       {"unknown", on_device.unknown}};
+  OrderedJson& each = json["each_device"];
+  each["state_elements"] = number(on_device.state_elements);
+  each["kv_cache"] = OrderedJson::array();
   for (int i = 0; !Name(static_cast<CacheFormat>(i)).empty(); ++i) {
     const auto format = static_cast<CacheFormat>(i);
     OrderedJson row = {{"dtype", Name(format)},
@@ -292,17 +291,19 @@ OrderedJson OutlineJson(const PlannedModel& model, const ModelOutline& on_device
                        {"mha_bytes_per_position", BytesPerPosition(on_device.as_mha, format)},
                        {"formula", CacheFormula(on_device.cached, format)}};
     if (use) row["sequence_bytes"] = OutlineSequenceBytes(on_device, format, use->context);
-    json["kv_cache"].push_back(row);
+    each["kv_cache"].push_back(row);
   }
+  OrderedJson& all = json["all_devices"];
+  all["parameters"] = nullptr;
   if (!on_device.weights) return json;
-  json["parameters"] = std::llround(on_device.weights->All());
-  json["active_parameters"] = std::llround(on_device.weights->Active());
+  all["parameters"] = std::llround(on_device.weights->All());
+  all["active_parameters"] = std::llround(on_device.weights->Active());
   for (int i = 0; !Name(static_cast<WeightFormat>(i)).empty(); ++i) {
     const auto format = static_cast<WeightFormat>(i);
     OrderedJson row = {{"dtype", Name(format)},
                        {"bytes", OutlineWeightBytes(*on_device.weights, format)}};
     if (use) row["sequences"] = OutlineSequences(on_device, format, *use, devices);
-    json["weights"].push_back(row);
+    all["weights"].push_back(row);
   }
   return json;
 }

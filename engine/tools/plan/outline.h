@@ -27,7 +27,9 @@ struct PlannedModel {
   std::string not_served;             // why
 };
 
-// Reads a checkpoint's config, or a config.json alone. Throws LoadError.
+// Reads a checkpoint's config, or a config.json alone. A model is not served if its family or a
+// value of a field is not, or if the file names no family. Throws LoadError for any other config
+// that its family refuses.
 PlannedModel ReadPlannedModel(const std::filesystem::path& path);
 
 // Memory of each device, and the sequences in it.
@@ -59,7 +61,8 @@ std::string OutlineTable(const checkpoint::ModelOutline& outline, const OutlineU
                          const Machine& machine, int64_t devices,
                          const std::optional<WeightFormat>& only);
 
-// The same numbers as JSON.
+// The same numbers as JSON: rows and states in "each_device", weights and the sequences that fit in
+// "all_devices" together.
 OrderedJson OutlineJson(const PlannedModel& model, const checkpoint::ModelOutline& on_device,
                         int64_t devices, const std::optional<OutlineUse>& use);
 

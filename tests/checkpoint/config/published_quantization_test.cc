@@ -182,7 +182,7 @@ TEST(PublishedQuantizationTest, RefusesWhatItCannotRead) {
       {CompressedWith({{"type", "float"}}, "pack-quantized"),
        ": config_groups.group_0.weights: type is \"float\"; supported: \"int\""},
       {CompressedWith({{"type", "float"}}, "naive-quantized"),
-       ": config_groups.group_0.weights: num_bits is 4; supported for \"float\": 8"},
+       ": config_groups.group_0.weights: num_bits is 4; supported: 8 with type \"float\""},
       {CompressedWith({{"strategy", "tensor_group"}}, "pack-quantized"),
        ": config_groups.group_0.weights: strategy is \"tensor_group\"; supported: \"tensor\", "
        "\"channel\", \"group\", \"block\""}};

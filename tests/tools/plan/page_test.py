@@ -98,16 +98,17 @@ class PageTest(unittest.TestCase):
     def check(self, file, page, program_):
         self.assertIsInstance(page, dict, file)
         self.assertIsInstance(program_, dict, file)
-        for member in ("model_type", "context", "devices", "state_elements"):
+        for member in ("model_type", "context", "devices"):
             self.assertEqual(page[member], program_[member], f"{file}: {member}")
         # CACHE_FORMATS, in the order of the program.
-        self.assertEqual(page["kv_cache"], program_["kv_cache"], file)
+        self.assertEqual(page["each_device"], program_["each_device"], file)
         if program_["served"]:
             # The program counts norms and biases, too.
             tolerance = 0.002
         else:
             tolerance = 0
             self.assertEqual(page["unknown"], program_["unknown"][:len(page["unknown"])], file)
+        page, program_ = page["all_devices"], program_["all_devices"]
         if program_["parameters"] is None:
             self.assertIsNone(page["parameters"], file)
             return

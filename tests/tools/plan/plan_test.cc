@@ -676,13 +676,50 @@ TEST_F(PlanTest, JsonHasTheNumbersOfTheConfig) {
   EXPECT_EQ(json.at("model_type"), "other");
   EXPECT_EQ(json.at("served"), false);
   EXPECT_EQ(json.at("context"), 512);
-  EXPECT_EQ(json.at("parameters"), 14'336);
-  const nlohmann::json& row = json.at("kv_cache").at(1);
+  EXPECT_EQ(json.at("all_devices").at("parameters"), 14'336);
+  const nlohmann::json& row = json.at("each_device").at("kv_cache").at(1);
   EXPECT_EQ(row.at("dtype"), "bfloat16");
   EXPECT_EQ(row.at("bytes_per_position"), 256);
   EXPECT_EQ(row.at("mha_bytes_per_position"), 256);
   EXPECT_EQ(row.at("sequence_bytes"), 73'728);
-  EXPECT_EQ(json.at("weights").at(1).at("sequences"), 10);
+  EXPECT_EQ(json.at("all_devices").at("weights").at(1).at("sequences"), 10);
+  options.tensor_parallel = 2;
+  const nlohmann::json shared = nlohmann::json::parse(Printed(options));
+  EXPECT_EQ(shared.at("devices"), 2);
+  EXPECT_EQ(shared.at("each_device").at("kv_cache").at(1).at("bytes_per_position"), 128);
+  EXPECT_EQ(shared.at("all_devices").at("weights").at(1).at("bytes"), 28'672);
+}
+
+// Values that other programs may serve are planned; values that none can serve are errors.
+TEST_F(PlanTest, AConfigOfAFamilyThatIsServedIsCheckedByIt) {
+  const auto with = [&](const nlohmann::json& fields) {
+    nlohmann::json config = {
+        {"model_type", "llama"},          {"num_hidden_layers", 4},   {"hidden_size", 16},
+        {"num_attention_heads", 2},       {"vocab_size", 256},        {"intermediate_size", 32},
+        {"max_position_embeddings", 512}, {"torch_dtype", "bfloat16"}};
+    config.update(fields);
+    WriteFile(model_ / "config.json", config.dump());
+    return PlanOptions{.model = model_ / "config.json"};
+  };
+  const std::string file = model_ / "config.json";
+  EXPECT_THAT(Printed(with(nlohmann::json::object())), StartsWith(file + ": mha\n"));
+  EXPECT_THAT(Printed(with({{"hidden_act", "mish"}})),
+              StartsWith(file + ": not served: hidden_act is \"mish\"\nfloat32: "));
+  EXPECT_THAT(Printed(with({{"rope_scaling", {{"rope_type", "other"}}}})),
+              HasSubstr(": not served: rope_scaling: rope_type is \"other\"\n"));
+  EXPECT_THAT(Printed(with({{"quantization_config", {{"quant_method", "bitsandbytes"}}}})),
+              HasSubstr(": not served: "));
+  EXPECT_THAT(Printed(with({{"some_new_scale", 2}})), HasSubstr(": not served: some_new_scale"));
+  nlohmann::json untyped = nlohmann::json::parse(kOther);
+  untyped.erase("model_type");
+  WriteFile(model_ / "config.json", untyped.dump());
+  EXPECT_THAT(Printed({.model = file}), StartsWith(file + ": not served: model_type is missing\n"));
+  EXPECT_THAT(Refusal(with({{"rms_norm_eps", "small"}})),
+              StartsWith(file + ": rms_norm_eps is \"small\"; allowed: "));
+  EXPECT_THAT(Refusal(with({{"rope_theta", 0}})),
+              StartsWith(file + ": rope_theta is 0; allowed: "));
+  EXPECT_THAT(Refusal(with({{"num_key_value_heads", 3}})),
+              StartsWith(file + ": num_key_value_heads is 3; "));
 }
 
 // ---- On a GPU --------------------------------------------------------------------------------
