@@ -136,6 +136,12 @@ TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
                  [](ModelConfig& config) { config.norm_inputs = false; });
   expect_refused("qk_norm_all_heads is true; the CUDA backend allows only false",
                  [](ModelConfig& config) { config.qk_norm_all_heads = true; });
+  expect_refused("qk_norm is true with attention \"mla\"; the CUDA backend allows only false",
+                 [](ModelConfig& config) {
+                   config.attention = AttentionKind::kMla;
+                   config.kv_lora_rank.assign(config.num_hidden_layers, 8);
+                   config.qk_norm = true;
+                 });
   expect_refused("n_routed_experts is 4; the CUDA backend allows only dense MLPs",
                  [](ModelConfig& config) { config.experts.n_routed_experts = 4; });
 }
