@@ -345,6 +345,7 @@ TEST(DeepseekForm, WhatHasNoPlaceIsRefused) {
       {"use_parallel_residual is true", [](ModelConfig& c) { c.use_parallel_residual = true; }},
       {"mlp is \"relu2\"", [](ModelConfig& c) { c.mlp = MlpKind::kRelu2; }},
       {"mlp_bias is true", [](ModelConfig& c) { c.mlp_bias = true; }},
+      {"qk_norm is true", [](ModelConfig& c) { c.qk_norm = true; }},
       {"n_routed_experts is 4", [](ModelConfig& c) { c.experts.n_routed_experts = 4; }},
       {"final_logit_softcapping is 30", [](ModelConfig& c) { c.final_logit_softcapping = 30; }},
       {"kv_lora_rank is 3 to 9", [](ModelConfig& c) {

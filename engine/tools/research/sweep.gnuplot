@@ -1,6 +1,6 @@
 # The picture of a sweep:   gnuplot -c engine/tools/research/sweep.gnuplot FILE.csv FILE.svg [SPAN HEALED]
 # Losses are drawn to SPAN nats above the source as converted [0.5], and to HEALED after training
-# [0.05].
+# [0.05]. A sweep without training has the first picture only.
 csv = ARG1
 span = ARGC > 2 ? ARG3 + 0 : 0.5
 healed_span = ARGC > 3 ? ARG4 + 0 : 0.05
@@ -18,8 +18,12 @@ pick(attention, method, cache, column) = \
 set datafile missing NaN
 stats csv using (pick('', 'none', 'float32', $9)) every ::1 nooutput
 base = STATS_mean
-stats csv using (pick('', 'none', 'float32', $12)) every ::1 nooutput
-healed = STATS_mean
+stats csv using (strcol(12) eq '' ? 0 : 1) every ::1 nooutput
+trained = STATS_max > 0
+if (trained) {
+  stats csv using (pick('', 'none', 'float32', $12)) every ::1 nooutput
+  healed = STATS_mean
+}
 # Rotated keys have no common basis, and MLA decoupled ones.
 stats csv using (strcol(5) eq '' ? 0 : strcol(5) + 0) every ::1 nooutput
 rotary = STATS_max > 0
@@ -56,7 +60,7 @@ style(k) = int(word(drawn, k) + 0)
 of(k, cache, column) = pick(word(attentions, style(k)), word(methods, style(k)), cache, column)
 n = words(drawn)
 
-set multiplot layout 1,2 margins 0.075,0.98,0.26,0.91 spacing 0.1
+set multiplot layout 1,(trained ? 2 : 1) margins 0.075,0.98,0.26,0.91 spacing 0.1
 set title sprintf('As converted, to %g above the source', span)
 set yrange [base - span / 25 : base + span]
 set arrow 1 from graph 0, first base to graph 1, first base nohead dt 3 lc rgb '#444444'
@@ -71,18 +75,20 @@ plot \
   for [k=1:n] csv using (of(k, 'bfloat16', $8)):9 every ::1 \
     smooth unique with linespoints ls style(k)
 
-set title sprintf('After the same training of each, to %g above the source', healed_span)
-unset ylabel
-set yrange [healed - healed_span / 10 : healed + healed_span]
-set arrow 1 from graph 0, first healed to graph 1, first healed nohead dt 3 lc rgb '#444444'
-plot \
-  for [k=1:n] csv using (of(k, 'float32', $8)):12 every ::1 \
-    smooth unique with lines ls style(k) dt 3 lw 1, \
-  for [k=1:n] csv using (of(k, 'int8', $8)):12 every ::1 \
-    smooth unique with lines ls style(k) dt 2 lw 1, \
-  for [k=1:n] csv using (of(k, 'int4', $8)):12 every ::1 \
-    smooth unique with lines ls style(k) dt 4 lw 1, \
-  for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 \
-    smooth unique with lines ls style(k), \
-  for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 with points ls style(k)
+if (trained) {
+  set title sprintf('After the same training of each, to %g above the source', healed_span)
+  unset ylabel
+  set yrange [healed - healed_span / 10 : healed + healed_span]
+  set arrow 1 from graph 0, first healed to graph 1, first healed nohead dt 3 lc rgb '#444444'
+  plot \
+    for [k=1:n] csv using (of(k, 'float32', $8)):12 every ::1 \
+      smooth unique with lines ls style(k) dt 3 lw 1, \
+    for [k=1:n] csv using (of(k, 'int8', $8)):12 every ::1 \
+      smooth unique with lines ls style(k) dt 2 lw 1, \
+    for [k=1:n] csv using (of(k, 'int4', $8)):12 every ::1 \
+      smooth unique with lines ls style(k) dt 4 lw 1, \
+    for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 \
+      smooth unique with lines ls style(k), \
+    for [k=1:n] csv using (of(k, 'bfloat16', $8)):12 every ::1 with points ls style(k)
+}
 unset multiplot
