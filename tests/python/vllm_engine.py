@@ -338,6 +338,15 @@ def test_info(server):
     for name in archive.namelist():
         with open(f"{folder}/{name}", "rb") as file:
             check(archive.read(name) == file.read(), f"{name} of the archive")
+    # Many who ask at once, some of whom leave, and who read late.
+    streams = [server.stream("GetTokenizer", common.GetTokenizerRequest(),
+                             common.GetTokenizerChunk) for _ in range(90)]
+    for stream in streams[::3]:
+        stream.cancel()
+    health = server.call("HealthCheck", worker.HealthCheckRequest(), worker.HealthCheckResponse)
+    check(health.healthy, "others are served meanwhile")
+    for i, stream in enumerate(streams):
+        check(i % 3 == 0 or b"".join(chunk.data for chunk in stream) == data, "the same archive")
 
 
 class Replay:
