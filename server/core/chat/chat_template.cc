@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <ctime>
+#include <utility>
 
 #include "engine/base/quoted.h"
 #include "engine/jinja/from_json.h"
@@ -59,15 +60,16 @@ Value CallsValue(const std::vector<ToolCall>& calls, bool text_arguments) {
   return Value::Of(std::move(values));
 }
 
-Value MessageValue(const ChatMessage& message, bool text_arguments) {
+Value MessageValue(const ChatMessage& message, const ToolSupport& tools) {
+  const bool no_content = tools.calls_have_no_content && !message.tool_calls.empty();
   std::vector<std::pair<std::string, Value>> members = {
       {"role", Value::Of(Name(message.role), Source::kTemplate)},
-      {"content", Value::Of(message.content, Source::kData)}};
+      {"content", no_content ? Value::None() : Value::Of(message.content, Source::kData)}};
   if (message.reasoning) {
     members.emplace_back("reasoning_content", Value::Of(*message.reasoning, Source::kData));
   }
   if (!message.tool_calls.empty()) {
-    members.emplace_back("tool_calls", CallsValue(message.tool_calls, text_arguments));
+    members.emplace_back("tool_calls", CallsValue(message.tool_calls, tools.text_arguments));
   }
   for (const auto& [name, text] :
        {std::pair("tool_call_id", &message.tool_call_id), std::pair("name", &message.name)}) {
@@ -216,7 +218,9 @@ void ChatTemplate::FindToolSupport(const std::string& text, const Tokenizer& tok
   tools_.shows_tools = shows({question}, true, kFunction);
   tools_.shows_system =
       shows({{ChatRole::kSystem, std::string(kSystem)}, question}, false, kSystem);
-  for (const bool as_text : {false, true}) {
+  for (const auto& [no_content, as_text] : {std::pair(false, false), std::pair(false, true),
+                                            std::pair(true, false), std::pair(true, true)}) {
+    tools_.calls_have_no_content = no_content;
     tools_.text_arguments = as_text;
     tools_.shows_calls = shows({question, calling, result}, true, kArgument);
     if (tools_.shows_calls) break;
@@ -248,7 +252,7 @@ Result<jinja::Text> ChatTemplate::RenderOnce(std::span<const ChatMessage> messag
   std::vector<Value> values;
   values.reserve(messages.size());
   for (const ChatMessage& message : messages) {
-    values.push_back(MessageValue(message, tools_.text_arguments));
+    values.push_back(MessageValue(message, tools_));
   }
   jinja::Variables variables = special_;
   variables.emplace_back("messages", Value::Of(std::move(values)));

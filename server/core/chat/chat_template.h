@@ -59,12 +59,13 @@ struct ChatOptions {
 
 // Facts about a template's use of tools, found by rendering a small conversation.
 struct ToolSupport {
-  bool shows_tools = false;     // otherwise the server describes them
-  bool shows_calls = false;     // of the assistant's messages
-  bool one_call = false;        // a message of the assistant has at most one
-  bool shows_results = false;   // messages of the role "tool"
-  bool text_arguments = false;  // arguments of calls are texts for the template, not objects
-  bool shows_system = false;    // messages of the role "system"
+  bool shows_tools = false;            // otherwise the server describes them
+  bool shows_calls = false;            // of the assistant's messages
+  bool one_call = false;               // a message of the assistant has at most one
+  bool shows_results = false;          // messages of the role "tool"
+  bool calls_have_no_content = false;  // messages with calls are those whose content is none
+  bool text_arguments = false;         // arguments of calls are texts for the template, not objects
+  bool shows_system = false;           // messages of the role "system"
   CallFormat format = {};
   std::vector<int32_t> marker_tokens = {};  // special tokens that mark calls
 };

@@ -88,6 +88,9 @@ std::vector<ChatMessage> ForTemplate(std::vector<ChatMessage> messages,
       AddText(CallsText(support.format, message.tool_calls), "\n", message.content);
       message.tool_calls.clear();
     }
+    if (support.calls_have_no_content && !message.tool_calls.empty() && !message.content.empty()) {
+      shown.push_back({ChatRole::kAssistant, std::exchange(message.content, "")});
+    }
     // Many templates require that users and the assistant alternate.
     const bool joins = after_result && (is_result || message.role == ChatRole::kUser);
     if (is_result) {

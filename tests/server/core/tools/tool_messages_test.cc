@@ -83,6 +83,15 @@ TEST(ToolMessagesTest, ATemplateThatConcatenatesArgumentsGetsText) {
             R"(fgQ;Let me see.({"b": 1, "a": "é"})({});one;two;R;)");
 }
 
+// DeepSeek's do.
+TEST(ToolMessagesTest, ATemplateThatShowsCallsInPlaceOfContentGetsBoth) {
+  EXPECT_EQ(Rendered("{% for t in tools %}{{ t.function.name }}{% endfor %}"
+                     "{% for m in messages %}{% if m.content is none %}"
+                     "{% for c in m.tool_calls %}{{ '(' + c.function.arguments + ')' }}"
+                     "{% endfor %}{% else %}{{ m.role }}:{{ m.content }}{% endif %};{% endfor %}"),
+            R"(fguser:Q;assistant:Let me see.;({"b": 1, "a": "é"})({});tool:one;tool:two;user:R;)");
+}
+
 TEST(ToolMessagesTest, ATemplateWithoutToolsGetsText) {
   const std::string plain = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}";
   const std::string calls =
