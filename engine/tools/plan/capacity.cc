@@ -97,10 +97,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
       break;
     case DeviceKind::kCuda: {
       backend.max_step_tokens = kDefaultGpuBatchTokens;
-      ModelConfig counted =
-          config;  // a GPU does not serve latents of normed keys: as without norms
-      if (config.NormedKeys() > 0) counted.qk_norm = false;
-      const CudaModelBytes bytes = CountCudaModelBytes(counted, backend);
+      const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
       plan.cost.weight_bytes = bytes.weights;
       // Matrices are not padded on a GPU: two bytes and two FLOP (a multiply-add) for each weight.
       plan.cost.read_bytes = plan.cost.product_flops;

@@ -64,7 +64,9 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
     if (mla.NormedKeys() > 0 && device == DeviceKind::kCuda) {
-      text += "mla: not served on a GPU, because its keys are normed (qk_norm)\n";
+      text +=
+          "mla: not served on a GPU, because its keys are normed (qk_norm); its figures are those "
+          "without norms\n";
     }
     if (mla.max_position_embeddings < config.max_position_embeddings) {
       text += "mla: a conversion serves at most " + FormatCount(mla.max_position_embeddings) +
@@ -402,7 +404,8 @@ void PlanKinds(const PlanOptions& options, const PlannedModel& model, int64_t me
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
   std::vector<KindPlan> plans;
   plans.reserve(kinds.size());
-  for (const ModelConfig& kind : kinds) {
+  for (ModelConfig kind : kinds) {
+    if (device == DeviceKind::kCuda && kind.NormedKeys() > 0) kind.qk_norm = false;
     plans.push_back(PlanKind(kind, dtypes, cache, memory, context, device));
   }
   // Measuring takes seconds: everything else is checked by now.
