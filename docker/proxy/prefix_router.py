@@ -116,10 +116,17 @@ class Handler(BaseHTTPRequestHandler):
     replicas = []
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        try:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "")))
+            request = json.loads(body)
+        except ValueError:
+            request = None
+        if not isinstance(request, dict):
+            self.send_error(400, "the body is no JSON object")
+            return
         live = sum(replica.live for replica in self.replicas)
         most = math.ceil(BOUND * (live + 1) / len(self.replicas))
-        tokens = self.tokens(json.loads(body))
+        tokens = self.tokens(request)
         # Those with room first, then those that hold most, then those with the fewest requests.
         ranked = sorted(self.replicas, key=lambda r: (r.live >= most, -r.held(tokens), r.live))
         for replica in ranked:
@@ -135,10 +142,10 @@ class Handler(BaseHTTPRequestHandler):
         asked = {name: request[name] for name in ("model", "prompt", "messages") if name in request}
         for replica in sorted(self.replicas, key=lambda r: r.live):
             try:
-                answer = self.send(replica, "/tokenize", json.dumps(asked).encode())
-            except OSError:
+                answer = json.load(self.send(replica, "/tokenize", json.dumps(asked).encode()))
+            except (OSError, http.client.HTTPException, ValueError):
                 continue
-            return json.load(answer).get("tokens", [])
+            return answer.get("tokens", [])  # none in an error
         return []
 
     def send(self, replica, path, body):
@@ -152,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
         replica.count(1)
         try:
             answer = self.send(replica, self.path, body)
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
         else:
             self.send_response(answer.status)

@@ -59,7 +59,7 @@ Expression SchemaCompiler::Value(const OrderedJson& schema, const std::string& p
     FailAt(path, "is no schema; allowed: an object, true, false");
   }
   if (++depth_ > kMaxNesting) FailAt(path, "is nested too deeply");
-  CheckKeywords(schema, &schema == &root_, path);
+  CheckKeywords(schema, path);
   const Expression value = ObjectSchema(schema, path);
   --depth_;
   return value;
@@ -78,7 +78,7 @@ Expression SchemaCompiler::ObjectSchema(const OrderedJson& schema, const std::st
     const OrderedJson& all = ListOf(schema, "allOf", path);
     const OrderedJson* merged = &Keep(Without(schema, "allOf"));
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i].is_object()) CheckKeywords(all[i], /*is_root=*/false, PathOf(path, "allOf", i));
+      if (all[i].is_object()) CheckKeywords(all[i], PathOf(path, "allOf", i));
       merged = &Merged(*merged, all[i], path);
     }
     return Value(*merged, path);
@@ -115,6 +115,7 @@ Expression ParseJsonSchema(Expressions& expressions, std::string_view text) {
   } catch (const LoadError& error) {
     throw GrammarError(std::string("cannot be read: ") + error.what());
   }
+  if (schema.is_object()) schema.erase("$id");  // it may only name the whole
   return SchemaCompiler(expressions, schema).Run();
 }
 

@@ -15,11 +15,12 @@ inline constexpr int32_t kMaxRepeats = 1'000'000;  // bound of a repetition
 inline constexpr size_t kMaxPositions = 512;       // of a matcher, at one time
 inline constexpr size_t kMaxFollowed =
     8192;  // nodes without bytes that a matcher follows for one byte
-inline constexpr int32_t kMaxStackDepth = 1024;             // frames
-inline constexpr size_t kMaxMaskStates = 4096;              // of the computation of one mask
-inline constexpr size_t kMaxMaskSteps = size_t{1} << 17;    // likewise: positions followed
-inline constexpr size_t kMaxComparisons = size_t{1} << 20;  // of a schema's parts: positions, names
-inline constexpr size_t kMaxCommonStates = 4096;            // of a pattern together with a format
+inline constexpr int32_t kMaxStackDepth = 1024;           // frames
+inline constexpr size_t kMaxMaskStates = 4096;            // of the computation of one mask
+inline constexpr size_t kMaxMaskSteps = size_t{1} << 17;  // likewise: positions followed
+inline constexpr size_t kMaxComparisons = size_t{1}
+                                          << 20;  // of a schema's parts: positions, values
+inline constexpr size_t kMaxCommonStates = 4096;  // of a pattern together with a format
 inline constexpr size_t kMaxCachedMaskBytes = size_t{32} << 20;  // of a TokenGrammar
 
 }  // namespace triptych::grammar

@@ -12,6 +12,17 @@ namespace {
 
 constexpr int kMaxCompared = 8;  // depth of properties that tell alternatives of oneOf apart
 
+// The number of values in `value`, a long text for several: what a copy costs.
+size_t CopyCost(const OrderedJson& value) {
+  constexpr size_t kBytesPerValue = 16;
+  if (value.is_string()) return 1 + value.get_ref<const std::string&>().size() / kBytesPerValue;
+  size_t cost = 1;
+  if (value.is_structured()) {
+    for (const OrderedJson& one : value) cost += CopyCost(one);
+  }
+  return cost;
+}
+
 }  // namespace
 
 Expression SchemaCompiler::Alternatives(const OrderedJson& schema, const std::string& key,
@@ -23,7 +34,7 @@ Expression SchemaCompiler::Alternatives(const OrderedJson& schema, const std::st
   std::vector<Expression> choices;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string where = PathOf(path, key, i);
-    if (list[i].is_object()) CheckKeywords(list[i], /*is_root=*/false, where);
+    if (list[i].is_object()) CheckKeywords(list[i], where);
     const OrderedJson& one = alone ? list[i] : Merged(rest, list[i], where);
     if (key == "oneOf") {
       for (size_t j = 0; j < i; ++j) {
@@ -48,6 +59,14 @@ bool SchemaCompiler::AreDisjoint(const OrderedJson& a, const OrderedJson& b,
     const OrderedJson& target = ResolveReference(root_, (*one)["$ref"].get<std::string>(), path);
     return AreDisjoint(target, one == &a ? b : a, path, depth - 1);
   }
+  size_t work = 1;
+  for (const OrderedJson* const one : {&a, &b}) {
+    for (const char* const key : {"const", "enum", "required", "type"}) {
+      if (one->contains(key)) work += CopyCost((*one)[key]);
+    }
+  }
+  comparisons_ -= std::min(work, comparisons_);
+  if (comparisons_ == 0) return false;
   const auto is_constant = [](const OrderedJson& schema) {
     return schema.contains("const") || schema.contains("enum");
   };
@@ -67,9 +86,6 @@ bool SchemaCompiler::AreDisjoint(const OrderedJson& a, const OrderedJson& b,
   read(a, a_values, a_types);
   read(b, b_values, b_types);
   const std::set<std::string> a_required = RequiredOf(a, path), b_required = RequiredOf(b, path);
-  const size_t work = 1 + a_values.size() + b_values.size() + a_required.size() + b_required.size();
-  comparisons_ -= std::min(work, comparisons_);
-  if (comparisons_ == 0) return false;
   const auto are_none_of = [](const auto& ones, const auto& others) {
     return std::none_of(ones.begin(), ones.end(),
                         [&](const auto& one) { return others.contains(one); });

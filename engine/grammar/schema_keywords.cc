@@ -15,10 +15,10 @@ namespace {
 const std::set<std::string> kTypes = {"array",  "boolean", "integer", "null",
                                       "number", "object",  "string"};
 const std::set<std::string, std::less<>> kAnnotations = {
-    "$comment",         "$defs",         "$id",       "$schema",     "contentEncoding",
-    "contentMediaType", "contentSchema", "default",   "definitions", "deprecated",
-    "description",      "discriminator", "example",   "examples",    "externalDocs",
-    "readOnly",         "title",         "writeOnly", "xml"};
+    "$comment",      "$defs",     "$schema",     "contentEncoding", "contentMediaType",
+    "contentSchema", "default",   "definitions", "deprecated",      "description",
+    "discriminator", "example",   "examples",    "externalDocs",    "readOnly",
+    "title",         "writeOnly", "xml"};
 
 bool IsNullable(const OrderedJson& schema) {
   return schema.contains("nullable") && schema["nullable"] == true;
@@ -64,12 +64,11 @@ void RefuseKeyword(const std::string& path, const std::string& key, const Ordere
              "; allowed: " + allowed);
 }
 
-void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path) {
+void CheckKeywords(const OrderedJson& schema, const std::string& path) {
   static const std::set<std::string> kOthers = {"$ref",  "allOf", "anyOf",    "oneOf",
                                                 "const", "enum",  "nullable", "type"};
   for (const auto& [key, value] : schema.items()) {
-    const bool is_nested_id = key == "$id" && !is_root;
-    bool known = (IsAnnotation(key) || kOthers.contains(key)) && !is_nested_id;
+    bool known = IsAnnotation(key) || kOthers.contains(key);
     for (const auto& [type, keywords] : kKeywordsOfTypes) known = known || keywords.contains(key);
     if (!known) FailAt(PathOf(path, key), "is not supported");
   }

@@ -32,7 +32,7 @@ std::string PathOf(const std::string& path, const std::string& key);
 std::string PathOf(const std::string& path, const std::string& key, size_t index);
 
 // Refuses keywords that the server does not know.
-void CheckKeywords(const OrderedJson& schema, bool is_root, const std::string& path);
+void CheckKeywords(const OrderedJson& schema, const std::string& path);
 // True for keywords that constrain nothing: annotations of JSON Schema and of OpenAPI.
 bool IsAnnotation(std::string_view key);
 // The schema with OpenAPI's nullable as the type null.

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kMaxUnits = 100;  // of multipleOf, without its decimal point
 constexpr int kMaxDecimals = 6;
+constexpr int64_t kMaxMultiples = 4096;  // that are alternatives of a grammar
 
 // A keyword that is a string; absent if the schema lacks it.
 std::optional<std::string> TextOf(const OrderedJson& schema, const std::string& key,
@@ -27,7 +28,6 @@ std::optional<std::string> TextOf(const OrderedJson& schema, const std::string& 
   if (!value.is_string()) RefuseKeyword(path, key, value, "a string");
   return value.get<std::string>();
 }
-constexpr int64_t kMaxMultiples = 4096;
 
 }  // namespace
 
@@ -95,7 +95,7 @@ Expression SchemaCompiler::NumberOf(const OrderedJson& schema, const std::string
   }
   const auto format = TextOf(schema, "format", path);
   integer = integer || format == "int32" || format == "int64";
-  if (format == "int32") {
+  if (format == "int32" && !schema.contains("multipleOf")) {
     constexpr const char *kLeast = "-2147483648", *kGreatest = "2147483647";
     if (!low || std::stod(low->value) < std::stod(kLeast)) low = {kLeast, false};
     if (!high || std::stod(high->value) > std::stod(kGreatest)) high = {kGreatest, false};

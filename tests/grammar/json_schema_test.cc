@@ -497,6 +497,39 @@ TEST(JsonSchema, BoundsHostileSchemas) {
   std::string names;
   for (int i = 0; i < 40'000; ++i) names += (i > 0 ? ",\"" : "\"") + std::to_string(i * 7919) + '"';
   EXPECT_THAT(refusal(R"({"enum": [)" + names + "]}"), HasSubstr("bytes of fixed text"));
+  // Each of 100 alternatives would be compared with all others by a large constant, or a long type.
+  std::string zeros = "0", nulls = R"("null")";
+  for (int i = 1; i < 25'000; ++i) {
+    zeros += ",0";
+    nulls += R"(,"null")";
+  }
+  for (const std::string& member : {R"("const":[)" + zeros + "]", R"("type":[)" + nulls + "]"}) {
+    std::string list;
+    for (int i = 0; i < 100; ++i) {
+      list += (i > 0 ? "," : "") +
+              std::string(R"({"type":"object","required":["a","k"],"properties":)") +
+              R"({"a":{"$ref":"#/$defs/b"},"k":{"const":)" + std::to_string(i) + "}}}";
+    }
+    EXPECT_THAT(refusal(R"({"$defs":{"b":{)" + member + R"(}},"oneOf":[)" + list + "]}"),
+                HasSubstr("may accept a value that oneOf["));
+  }
+}
+
+TEST(JsonSchema, TheIdOfTheWholeBindsNothing) {
+  for (const std::string rest :
+       {R"("type": "object")", R"("allOf": [{"properties": {"a": {"type": "string"}}}])",
+        R"("type": "object", "anyOf": [{"required": ["a"]}])"}) {
+    EXPECT_EQ(Refusal(Schema, R"({"$id": "https://x/y", )" + rest + "}"), "");
+  }
+  EXPECT_THAT(Refusal(Schema, R"({"items": {"$id": "https://x/y"}})"),
+              HasSubstr("items.$id is not supported"));
+}
+
+TEST(JsonSchema, MultiplesThatAreInt32AreIntegers) {
+  EXPECT_EQ(Refusal(Schema, R"({"type": "integer", "format": "int32", "multipleOf": 10})"), "");
+  EXPECT_EQ(
+      Refusal(Schema, R"({"type": "number", "format": "int32", "multipleOf": 10, "minimum": 0})"),
+      "");
 }
 
 }  // namespace

@@ -74,7 +74,11 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
     mla = WithLatents(
         config, std::vector<int64_t>(config.num_hidden_layers, rank.value_or(FullRank(config))));
   }
-  if (config.attention != AttentionKind::kMla) mla.qk_rope_head_dim = RotaryKeyWidth(config);
+  if (config.attention != AttentionKind::kMla) {
+    mla.qk_rope_head_dim = RotaryKeyWidth(config);
+    mla.qk_norm = config.qk_norm && !config.qk_norm_all_heads && !config.attention_bias;
+    mla.qk_norm_all_heads = false;
+  }
   const int64_t shared = groups.value_or(
       config.attention == AttentionKind::kGqa ? stored : MatchedGroups(config, mla));
   return {WithGroups(config, AttentionKind::kMha, config.num_attention_heads),

@@ -63,6 +63,12 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
       text += ", which is exact";
     }
     text += options.rank ? "\n" : " (--rank for less)\n";
+    if (config.qk_norm && !mla.qk_norm) {
+      text +=
+          "mla: no conversion from normed keys with a bias or a norm over all heads; its figures "
+          "are "
+          "those without norms\n";
+    }
     if (mla.NormedKeys() > 0 && device == DeviceKind::kCuda) {
       text +=
           "mla: not served on a GPU, because its keys are normed (qk_norm); its figures are those "
