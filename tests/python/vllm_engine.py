@@ -2,7 +2,7 @@
 """Uses a server as a router does: vllm.grpc.engine.VllmEngine, with a router's own protos (router/).
 Tokens must be those of triptych.v1.
 
-    tests/python/vllm_engine.py --work DIR --bin DIR
+    tests/python/vllm_engine.py --work DIR --bin DIR [--loads N]
 """
 
 import argparse
@@ -430,14 +430,14 @@ def follow(stream, replay, server):
     check(len(replay.blocks) == expected, f"{len(replay.blocks)} blocks, not {expected}")
 
 
-def test_events(programs):
+def test_events(programs, loads):
     # A pool that holds a few of the requests at a time.
     with Server(programs, "--kv-cache-bytes", "300KiB", "--kv-events", "grpc",
                 "--block-positions", "8") as server:
         stream = subscribe(server)
         stream.initial_metadata()
         early = Replay()
-        for seed in range(3):
+        for seed in range(loads):
             load(server, seed)
             follow(stream, early, server)
         stats = quiet(server)
@@ -461,7 +461,7 @@ def test_events(programs):
         codes = [one.code().name for one in idle if one.done()]
         check(set(codes) == {"RESOURCE_EXHAUSTED"} and 900 <= len(codes) <= 999,
               f"most of a thousand subscribers are refused: {len(codes)} {set(codes)}")
-        load(server, 9)
+        load(server, loads)
         follow(stream, early, server)
         for one in idle:
             one.cancel()
@@ -524,6 +524,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", required=True)
     parser.add_argument("--bin", required=True)
+    parser.add_argument("--loads", type=int, default=3, help="loads of 60 requests for the events")
     options = parser.parse_args()
     generate_messages(options.work)
     with Server(options.bin, "--kv-cache-bytes", "8MiB") as server:
@@ -533,7 +534,7 @@ def main():
         test_abort_before_the_start(server)
         test_info(server)
         test_generate(server)  # it lives
-    test_events(options.bin)
+    test_events(options.bin, options.loads)
     test_lost_events(options.bin)
     test_models(options.bin)
 
