@@ -215,6 +215,7 @@ void ReadPagedRows(const PagedCache& cache, const TokenRun& run, float* rows) {
 
 void ReadInverseNorms(const PagedCache& cache, const TokenRun& run, float* norms,
                       int64_t norms_stride) {
+  if (cache.inverse_norms == 0) return;
   VisitPanels(run, cache.block_positions, [&](int64_t block, const Columns& columns) {
     for (int64_t n = 0; n < cache.inverse_norms; ++n) {
       std::memcpy(norms + n * norms_stride,
