@@ -411,12 +411,12 @@ def load(server, seed, requests=60):
             pass
 
 
-def subscribe(server, start=0, channel=None, **options):
+def subscribe(server, start=0, channel=None, timeout=TIMEOUT, **options):
     import common_pb2 as common
     return (channel or server.channel).unary_stream(
         "/vllm.grpc.engine.VllmEngine/SubscribeKvEvents",
         common.SubscribeKvEventsRequest.SerializeToString, common.KvEventBatch.FromString)(
-            common.SubscribeKvEventsRequest(start_sequence_number=start), timeout=TIMEOUT,
+            common.SubscribeKvEventsRequest(start_sequence_number=start), timeout=timeout,
             **options)
 
 
@@ -434,7 +434,7 @@ def test_events(programs, loads):
     # A pool that holds a few of the requests at a time.
     with Server(programs, "--kv-cache-bytes", "300KiB", "--kv-events", "grpc",
                 "--block-positions", "8") as server:
-        stream = subscribe(server)
+        stream = subscribe(server, timeout=TIMEOUT + 10 * loads)
         stream.initial_metadata()
         early = Replay()
         for seed in range(loads):
@@ -447,6 +447,7 @@ def test_events(programs, loads):
         late = Replay()
         follow(subscribe(server), late, server)
         check(late.blocks == early.blocks, "a late subscriber knows the same blocks")
+        follow(stream, early, server)  # the late one may have started the events again
         resumed = subscribe(server, early.last)
         check(next(resumed).sequence_number == early.last, "a stream resumes where it was asked to")
         resumed.cancel()
