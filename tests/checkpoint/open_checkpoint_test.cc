@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "tests/support/published_configs.h"
+#include "tests/support/refusal.h"
 #include "tests/support/temp_dir.h"
 
 namespace triptych::checkpoint::open_checkpoint_test {
@@ -71,6 +73,16 @@ TEST(OpenCheckpointTest, AHeadThatDiffersFromTheTiedEmbeddingIsTheHead) {
     const OpenedCheckpoint shape = open(config, name, {{8}, embedding.values});
     EXPECT_TRUE(shape.config.tie_word_embeddings);
   }
+}
+
+TEST(OpenCheckpointTest, RefusesMistralsOwnFormByName) {
+  const TempDir directory;
+  WriteFile(directory.path() / "params.json", "{}");
+  const std::string refusal = directory.path().string() +
+                              ": has a params.json, Mistral's own form of a model, and no "
+                              "config.json; supported: config.json";
+  EXPECT_EQ(RefusalOf<LoadError>([&] { OpenCheckpoint(directory.path()); }), refusal);
+  EXPECT_EQ(RefusalOf<LoadError>([&] { ReadConfig(directory.path()); }), refusal);
 }
 
 // A plan is of the model that is loaded.

@@ -70,13 +70,13 @@ TEST_F(ExpertCheckpointsTest, RefusesTensorsThatDoNotFit) {
   EXPECT_EQ(Refusal("DeepSeek3Groups", [&](auto& tensors) { tensors[bias] = at::zeros({5}); }),
             "tensor " + bias + " has shape [5]; the config needs [6]");
   const std::string router = "model.layers.1.mlp.gate.weight";
-  EXPECT_EQ(Refusal("DeepSeek3Groups",
-                    [&](auto& tensors) {
-                      tensors[router][2][3] = std::numeric_limits<float>::quiet_NaN();
-                    }),
-            "tensor " + router +
-                " holds numbers that are not finite in float32; allowed: finite "
-                "ones");
+  const std::string not_finite =
+      " holds numbers that are not finite in float32; allowed: finite ones";
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(Refusal("DeepSeek3Groups", [&](auto& tensors) { tensors[router][2][3] = kNan; }),
+            "tensor " + router + not_finite);
+  EXPECT_EQ(Refusal("DeepSeek3Groups", [&](auto& tensors) { tensors[bias][5] = kNan; }),
+            "tensor " + bias + not_finite);
   EXPECT_EQ(Refusal("DeepSeek3Groups",
                     [&](auto& tensors) { tensors[router] = tensors[router].t().contiguous(); }),
             "tensor " + router + " has shape [24, 6]; the config needs [6, 24]");

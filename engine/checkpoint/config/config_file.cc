@@ -163,6 +163,12 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& source) {
 }
 
 PublishedConfig ReadPublishedConfig(const std::filesystem::path& file) {
+  const std::filesystem::path directory = file.parent_path();
+  if (!Exists(file) && Exists(directory / kMistralConfigFile)) {
+    throw LoadError(directory.string() + ": has a " + kMistralConfigFile +
+                    ", Mistral's own form of a model, and no " + kConfigFile +
+                    "; supported: " + kConfigFile);
+  }
   const std::string json = ReadText(file, kMaxConfigBytes);
   return ParsePublishedConfig(JsonFields(ParseJson(json, file.string()), file.string()));
 }

@@ -21,6 +21,7 @@ namespace triptych::checkpoint {
 
 // The config's file in a checkpoint's directory.
 inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kMistralConfigFile = "params.json";  // Mistral's own form
 
 struct PublishedConfig {
   ModelConfig config;

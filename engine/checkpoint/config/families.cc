@@ -1,5 +1,8 @@
 #include "engine/checkpoint/config/families.h"
 
+#include <string>
+
+#include "engine/base/json.h"
 #include "engine/checkpoint/config/expert_families.h"
 #include "engine/checkpoint/config/gpt2_family.h"
 #include "engine/checkpoint/config/latent_families.h"
@@ -10,6 +13,27 @@
 
 namespace triptych::checkpoint {
 namespace {
+
+// Families that are known and not served, with what they need.
+struct UnservedFamily {
+  const char* model_type;
+  const char* needs;
+};
+constexpr UnservedFamily kUnserved[] = {
+    {"deepseek_v32", "an indexer that chooses the positions to attend"},
+    {"longcat_flash", "two attentions in each layer and experts without weights"},
+    {"longcat_flash_ngram", "two attentions in each layer and embeddings of n-grams"},
+    {"mistral4", "queries scaled by their positions"},
+};
+
+// The model_type for a refusal: "longcat_flash", which needs ...
+std::string NamedType(const Json& type) {
+  std::string text = ShownJson(type);
+  for (const UnservedFamily& family : kUnserved) {
+    if (type == family.model_type) text += std::string(", which needs ") + family.needs;
+  }
+  return text;
+}
 
 TensorMap AsNamed(const ModelConfig&, const TensorSource&) { return {}; }
 
@@ -50,13 +74,22 @@ constexpr Family kFamilies[] = {
 const Family& TriptychFamily() { return kFamilies[0]; }
 
 const Family& FamilyOf(JsonFields& fields) {
-  const Json type = fields.Take("model_type", kTriptychType);
+  constexpr const char *kType = "model_type", *kInner = "text_config";
+  // Published files that lack it name their code.
+  if (!fields.Has(kType) && fields.Has("architectures")) fields.RefuseMissing(kType);
+  const Json type = fields.Take(kType, kTriptychType);
   std::string supported;
   for (const Family& family : kFamilies) {
     if (type == family.model_type) return family;
     supported += (supported.empty() ? "\"" : ", \"") + std::string(family.model_type) + '"';
   }
-  fields.RefuseUnsupported("model_type", type, supported);
+  std::string described = NamedType(type);
+  const Json inner = fields.left_over().value(kInner, Json());
+  if (inner.is_object() && inner.contains(kType)) {
+    described += " around a text_config of " + NamedType(inner.at(kType));
+  }
+  throw UnsupportedError(fields.source() + ": " + kType + " is " + described +
+                         "; supported: " + supported);
 }
 
 }  // namespace triptych::checkpoint

@@ -8,8 +8,8 @@
 namespace triptych::checkpoint {
 
 const Family& TriptychFamily();
-// Takes a config's model_type and returns its family; Triptych's own if the field is absent. Throws
-// LoadError.
+// Takes a config's model_type and returns its family; Triptych's own if the field is absent and the
+// file is not a published one. Throws LoadError, for families that are known with what they need.
 const Family& FamilyOf(JsonFields& fields);
 
 }  // namespace triptych::checkpoint

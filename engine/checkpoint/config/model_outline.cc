@@ -29,16 +29,17 @@ class Reader {
     if (fields_.Bool("is_encoder_decoder", false)) {
       fields_.Refuse("is_encoder_decoder", "true", "supported: decoders");
     }
-    // Some files nest the fields of attention.
-    if (fields_.left_over().value("attn_config", Json()).is_object()) {
-      attention_.emplace(fields_.Inside("attn_config", fields_.Take("attn_config", nullptr)));
-      attention_->DropNulls();
-    }
-    num_layers_ = RequiredInt(fields_, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
+    attention_ = TakeNested("attn_config");
+    experts_ = TakeNested("moe");
+    // LongCat's layers have two attentions and two MLPs each.
+    paired_ = fields_.Has("zero_expert_num");
+    num_layers_ =
+        paired_ ? 2 * RequiredInt(fields_, {"num_layers"}, {1, config_limits::kLayers.high / 2})
+                : RequiredInt(fields_, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
                               config_limits::kLayers);
     heads_ =
         RequiredInt(fields_, {"num_attention_heads", "n_head", "n_heads", "num_heads"}, kWidth);
-    hidden_ = RequiredInt(fields_, {"hidden_size", "n_embd", "d_model"}, kWidth);
+    hidden_ = RequiredInt(fields_, {"hidden_size", "n_embd", "d_model", "dim"}, kWidth);
     outline_.context =
         OptionalInt(fields_,
                     {"max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length",
@@ -75,6 +76,14 @@ class Reader {
     if (type().size() > kShownBytes) {
       fields_.RefuseValue("model_type", type(), "allowed: a text of at most 80 bytes");
     }
+  }
+
+  // Some files nest the fields of attention, or of experts.
+  std::optional<JsonFields> TakeNested(const char* field) {
+    if (!fields_.left_over().value(field, Json()).is_object()) return std::nullopt;
+    JsonFields nested = fields_.Inside(field, fields_.Take(field, nullptr));
+    nested.DropNulls();
+    return nested;
   }
 
   void NoWindow() {
@@ -179,6 +188,10 @@ class Reader {
     const auto of_layers = [&](OutlineLayer kind) {
       return FormatCount(layers_.Count(kind)) + " of " + FormatCount(num_layers_) + " layers ";
     };
+    if (paired_) {
+      outline_.facts.push_back("each of " + FormatCount(num_layers_ / 2) +
+                               " layers has two attentions, which are counted as layers");
+    }
     if (layers_.Count(kSliding) > 0) {
       outline_.facts.push_back(WindowFact(layers_.Count(kSliding), num_layers_, layers_.window));
     }
@@ -279,6 +292,8 @@ class Reader {
       why = "embeddings of every layer";
     } else if (type().starts_with("llama4")) {
       why = "Llama 4's two widths of MLPs";
+    } else if (NameIn(fields_, {"ngram_vocab_size_ratio", "oe_vocab_size_ratio"})) {
+      why = "tables of n-grams";
     } else if (!fields_.Has("vocab_size")) {
       why = "vocab_size is not in the file";
     } else if (!AddBlocks(weights)) {
@@ -289,7 +304,7 @@ class Reader {
       return;
     }
     const bool tied =
-        fields_.Bool("tie_word_embeddings",
+        fields_.Bool(NameIn(fields_, {"tie_word_embeddings"}).value_or("tied_embeddings"),
                      IsOneOf(type(), {"gemma", "gemma2", "gemma3_text", "falcon", "gpt2", "bloom",
                                       "mpt", "cohere", "cohere2", "minicpm3", "starcoder2"}));
     const double table =
@@ -330,8 +345,9 @@ class Reader {
     const auto d = static_cast<double>(hidden_);
     const double matrices = GatesMlp() ? 3 : 2;
     const std::optional<double> inner = MlpWidth();
+    JsonFields& fields = OfExperts();
     weights.experts =
-        OptionalInt(fields_,
+        OptionalInt(fields,
                     {"n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"},
                     {0, config_limits::kExperts.high})
             .value_or(0);
@@ -340,22 +356,40 @@ class Reader {
       weights.always += static_cast<double>(num_layers_) * matrices * d * *inner;
       return true;
     }
-    weights.chosen = RequiredInt(fields_,
+    weights.chosen = RequiredInt(fields,
                                  {"num_experts_per_tok", "experts_per_token",
                                   "num_experts_per_token", "moe_topk", "moe_top_k"},
                                  {1, weights.experts});
-    const std::optional<int64_t> width = Width({"moe_intermediate_size", "moe_ffn_hidden_size"});
+    const std::optional<int64_t> width =
+        OptionalInt(fields,
+                    {"moe_intermediate_size", "moe_ffn_hidden_size", "expert_ffn_hidden_size",
+                     "expert_hidden_dim"},
+                    kWidth);
     if (!width && !inner) return false;
     const double expert = width ? static_cast<double>(*width) : *inner;
-    const auto sparse = static_cast<double>(SparseLayers());
-    const double dense = static_cast<double>(num_layers_) - sparse;
+    const auto sparse = static_cast<double>(paired_ ? num_layers_ / 2 : SparseLayers());
+    const double dense = static_cast<double>(num_layers_) - (paired_ ? 0 : sparse);
     if (dense > 0 && !inner) return false;
     weights.expert = sparse * matrices * d * expert;
     weights.always +=
         dense * matrices * d * inner.value_or(0) +
-        sparse * (d * static_cast<double>(weights.experts) + matrices * d * SharedWidth(expert));
+        sparse * (d * static_cast<double>(weights.experts + TakeEmptyExperts(weights)) +
+                  matrices * d * SharedWidth(expert));
     return true;
   }
+
+  // LongCat's routed experts that return their input.
+  int64_t TakeEmptyExperts(const OutlineWeights& weights) {
+    if (!paired_) return 0;
+    const int64_t empty = fields_.Int("zero_expert_num", {0, config_limits::kExperts.high});
+    outline_.facts.push_back("a token chooses " + FormatCount(weights.chosen) + " of " +
+                             FormatCount(weights.experts + empty) + " experts, " +
+                             FormatCount(empty) +
+                             " of which have no weights: it uses at most those printed");
+    return empty;
+  }
+
+  JsonFields& OfExperts() { return experts_ ? *experts_ : fields_; }
 
   bool GatesMlp() {
     if (IsOneOf(type(), {"falcon", "gpt2", "gpt_neox", "gptj", "opt", "bloom", "mpt", "phi",
@@ -372,7 +406,8 @@ class Reader {
 
   // Falcon, GPT-2, BLOOM and MPT have no field of it.
   std::optional<double> MlpWidth() {
-    const auto name = NameIn(fields_, {"intermediate_size", "ffn_hidden_size", "n_inner"});
+    const auto name =
+        NameIn(fields_, {"intermediate_size", "ffn_hidden_size", "n_inner", "hidden_dim"});
     if (name && !fields_.left_over().at(*name).is_number_integer()) return std::nullopt;
     if (name) return static_cast<double>(fields_.Int(*name, kWidth));
     if (IsOneOf(type(), {"falcon", "gpt2", "bloom", "mpt", "gptj", "gpt_bigcode"})) {
@@ -382,18 +417,20 @@ class Reader {
   }
 
   double SharedWidth(double expert) {
+    JsonFields& fields = OfExperts();
     constexpr Range<int64_t> kOptional = config_limits::kOptionalWidth;
-    if (const auto width = OptionalInt(fields_, {"shared_expert_intermediate_size"}, kOptional)) {
+    if (const auto width = OptionalInt(fields, {"shared_expert_intermediate_size"}, kOptional)) {
       return static_cast<double>(*width);
     }
     return expert *
-           static_cast<double>(OptionalInt(fields_, {"n_shared_experts", "num_shared_experts"},
+           static_cast<double>(OptionalInt(fields, {"n_shared_experts", "num_shared_experts"},
                                            {0, config_limits::kExperts.high})
                                    .value_or(0));
   }
 
   // Layers with experts.
   int64_t SparseLayers() {
+    JsonFields& fields = OfExperts();
     constexpr Range<int64_t> kCount{0, 1 << 20};
     std::vector<bool> sparse(num_layers_, true);
     const auto keep = [&](const auto& keeps) {
@@ -401,40 +438,42 @@ class Reader {
         sparse[layer] = sparse[layer] && keeps(layer);
       }
     };
-    if (fields_.Has("mlp_layer_types")) {
-      const Json types = fields_.List("mlp_layer_types");
+    if (fields.Has("mlp_layer_types")) {
+      const Json types = fields.List("mlp_layer_types");
       keep([&](int64_t layer) { return layer < std::ssize(types) && types[layer] == "sparse"; });
       return std::count(sparse.begin(), sparse.end(), true);
     }
-    const int64_t first = OptionalInt(fields_, {"first_k_dense_replace"}, kCount).value_or(0);
+    const int64_t first = OptionalInt(fields, {"first_k_dense_replace"}, kCount).value_or(0);
     keep([&](int64_t layer) { return layer >= first; });
-    if (fields_.left_over().value("moe_layer_freq", Json()).is_number()) {
-      const int64_t every = fields_.Int("moe_layer_freq", {1, kCount.high});
-      keep([&](int64_t layer) { return layer % every == 0; });
+    auto every = OptionalInt(fields, {"route_every_n"}, {1, kCount.high});
+    if (fields.left_over().value("moe_layer_freq", Json()).is_number()) {
+      every = fields.Int("moe_layer_freq", {1, kCount.high});
     }
-    if (const auto step = OptionalInt(fields_, {"decoder_sparse_step"}, {1, kCount.high})) {
+    if (every) keep([&](int64_t layer) { return layer % *every == 0; });
+    if (const auto step = OptionalInt(fields, {"decoder_sparse_step"}, {1, kCount.high})) {
       keep([&](int64_t layer) { return (layer + 1) % *step == 0; });
     }
-    if (fields_.Has("mlp_only_layers")) {
-      for (const Json& layer : fields_.List("mlp_only_layers")) {
-        sparse[fields_.CheckedInt("mlp_only_layers", layer, {0, num_layers_ - 1})] = false;
+    if (fields.Has("mlp_only_layers")) {
+      for (const Json& layer : fields.List("mlp_only_layers")) {
+        sparse[fields.CheckedInt("mlp_only_layers", layer, {0, num_layers_ - 1})] = false;
       }
     }
-    if (fields_.Has("sparse_layers")) {
-      const Json flags = fields_.List("sparse_layers");
+    if (fields.Has("sparse_layers")) {
+      const Json flags = fields.List("sparse_layers");
       keep([&](int64_t layer) { return layer < std::ssize(flags) && flags[layer] == 1; });
     }
     return std::count(sparse.begin(), sparse.end(), true);
   }
 
   JsonFields fields_;
-  std::optional<JsonFields> attention_;
+  std::optional<JsonFields> attention_, experts_;  // nested fields
   ModelOutline outline_;
   OutlineLayers layers_;
   int64_t num_layers_ = 0, heads_ = 0, hidden_ = 0, key_value_heads_ = 1;
   int64_t key_ = 0, value_ = 0;                                // of one head
   int64_t latent_ = 0, rope_ = 0, nope_ = 0, query_rank_ = 0;  // of MLA; latent_ 0: none
   int64_t indexer_ = 0, indexer_heads_ = 0, indexer_top_ = 0;  // 0: none
+  bool paired_ = false;                                        // num_layers_ counts halves
 };
 
 }  // namespace

@@ -222,8 +222,9 @@ int64_t RequiredInt(JsonFields& fields, std::initializer_list<const char*> names
 
 OutlineLayers TakeOutlineLayers(JsonFields& fields, const std::string& model_type, int64_t layers) {
   // Fields by which layers cache in ways that this does not know.
-  for (const char* field : {"compress_ratios", "global_head_dim", "block_types", "_block_types",
-                            "block_configs", "cross_attention_layers"}) {
+  for (const char* field :
+       {"compress_ratios", "global_head_dim", "block_types", "_block_types", "block_configs",
+        "cross_attention_layers", "cli_factor", "fa_interval"}) {
     if (!fields.Has(field)) continue;
     fields.RefuseValue(field, fields.left_over().at(field),
                        "the cache of such layers is not known; supported: without it");

@@ -122,7 +122,10 @@ std::string Devices(int64_t devices) {
 PlannedModel ReadPlannedModel(const std::filesystem::path& path) {
   std::error_code ignored;
   const bool file = std::filesystem::is_regular_file(path, ignored) && path.extension() != ".gguf";
-  const std::filesystem::path json_file = file ? path : path / checkpoint::kConfigFile;
+  std::filesystem::path json_file = file ? path : path / checkpoint::kConfigFile;
+  if (!Exists(json_file) && Exists(path / checkpoint::kMistralConfigFile)) {
+    json_file = path / checkpoint::kMistralConfigFile;
+  }
   PlannedModel model;
   if (path.extension() == ".gguf") {
     model.config = checkpoint::ReadConfig(path);

@@ -618,6 +618,27 @@ struct Case {
   std::string field, allowed;
 };
 
+TEST(FamiliesTest, RefusalsOfKnownFamiliesSayWhatTheyNeed) {
+  const auto refusal = [](const Json& config) {
+    const std::string text =
+        RefusalOf<LoadError>([&] { ParseModelConfig(config.dump(), "config.json"); });
+    return text.substr(0, text.find("; supported: \"triptych\", "));
+  };
+  EXPECT_EQ(
+      refusal({{"model_type", "longcat_flash"}}),
+      "config.json: model_type is \"longcat_flash\", which needs two attentions in each layer "
+      "and experts without weights");
+  EXPECT_EQ(refusal({{"model_type", "mistral3"}, {"text_config", {{"model_type", "mistral4"}}}}),
+            "config.json: model_type is \"mistral3\" around a text_config of \"mistral4\", which "
+            "needs queries scaled by their positions");
+  EXPECT_EQ(refusal({{"model_type", "kimi_k25"}, {"text_config", {{"model_type", "kimi_k2"}}}}),
+            "config.json: model_type is \"kimi_k25\" around a text_config of \"kimi_k2\"");
+  EXPECT_EQ(refusal({{"model_type", 7}, {"text_config", {{"model_type", {1, 2}}}}}),
+            "config.json: model_type is 7 around a text_config of [1,2]");
+  EXPECT_EQ(refusal({{"architectures", {"LongcatCausalLM"}}}),
+            "config.json: model_type is missing");
+}
+
 TEST(FamiliesTest, UnknownFieldsThatChangeTheComputationAreRefused) {
   const auto scaled = [](const Json& scaling) {
     return With(SmolLm2(), {{"rope_scaling", scaling}});

@@ -31,7 +31,7 @@ Json Published(const std::string& name) {
 
 struct ByHand {
   const char* file;   // in tests/tools/plan/configs: the fields that matter, as published
-  const char* model;  // the repository with the whole config.json
+  const char* model;  // the repository with the whole file: config.json, unless the row says so
   // Layers times elements of a row, and 2 bytes, worked out by hand; the part of windows; the
   // constant part of a sequence, in elements.
   int64_t bfloat16;
@@ -58,9 +58,15 @@ const std::vector<ByHand> kByHand = {
     {"deepseek-v2-lite", "deepseek-ai/DeepSeek-V2-Lite", 31'104},     // 27 x 576 x 2
     {"deepseek-v3", "deepseek-ai/DeepSeek-V3", 70'272},               // 61 x 576 x 2
     {"deepseek-v3.2", "deepseek-ai/DeepSeek-V3.2-Exp", 85'888, 0, 0,
-     false},                                                // 61 x (576 + 128) x 2
-    {"kimi-k2", "moonshotai/Kimi-K2-Instruct", 70'272},     // 61 x 576 x 2
-    {"glm-4.7-flash", "zai-org/GLM-4.7-Flash", 54'144},     // 47 x 576 x 2
+     false},                                             // 61 x (576 + 128) x 2
+    {"kimi-k2", "moonshotai/Kimi-K2-Instruct", 70'272},  // 61 x 576 x 2
+    {"glm-4.7-flash", "zai-org/GLM-4.7-Flash", 54'144},  // 47 x 576 x 2
+    {"longcat-flash", "meituan-longcat/LongCat-Flash-Chat", 64'512, 0, 0,
+     false},  // 28 x 2 x 576 x 2
+    {"mistral-large-3", "mistralai/Mistral-Large-3-675B-Instruct-2512", 70'272, 0, 0,
+     false},  // params.json; 61 x 576 x 2
+    {"mistral-small-4", "mistralai/Mistral-Small-4-119B-2603", 23'040, 0, 0,
+     false},                                                // 36 x (256 + 64) x 2
     {"minicpm3-4b", "openbmb/MiniCPM3-4B", 35'712},         // 62 x (256 + 32) x 2
     {"olmoe-1b-7b", "allenai/OLMoE-1B-7B-0924", 131'072},   // 16 x 2 x 16 x 128 x 2
     {"falcon-7b", "tiiuae/falcon-7b", 8'192, 0, 0, false},  // 32 x 2 x 1 x 64 x 2
@@ -129,6 +135,9 @@ TEST(OutlineWeightsTest, AreThoseThatPublishersState) {
   billions("olmoe-1b-7b", 6.92, 1.28, 0.01);
   billions("falcon-7b", 6.92, 6.92, 0.002);
   billions("gpt-oss-20b", 20.9, 4.19, 0.01);
+  billions("longcat-flash", 560, 31.3, 0.03);  // active: from 18.6 to 31.3
+  billions("mistral-large-3", 673, 39, 0.03);  // without 2.5 of an encoder of images
+  billions("mistral-small-4", 119, 6.5, 0.03);
   for (const char* unknown : {"gemma-3-27b", "gemma-3n-e4b", "nemotron-h-8b"}) {
     const ModelOutline outline = Outline(Published(unknown));
     EXPECT_FALSE(outline.weights) << unknown;
@@ -210,6 +219,28 @@ TEST(ModelOutlineTest, LayersByTheirFields) {
       Outline(Dense({{"layer_types", std::vector<std::string>(8, "mamba")}})).cached.empty());
 }
 
+// As published, and as transformers writes it.
+TEST(ModelOutlineTest, LayersOfTwoAttentions) {
+  const Json longcat = Published("longcat-flash");
+  const ModelOutline outline = Outline(longcat);
+  EXPECT_EQ(CacheFormula(outline.cached, CacheFormat::kBFloat16),
+            "64,512 bytes a position = 56 layers x (512 + 64) x 2 bytes");
+  EXPECT_THAT(
+      outline.facts,
+      testing::ElementsAre(
+          "each of 28 layers has two attentions, which are counted as layers",
+          "a token chooses 12 of 768 experts, 256 of which have no weights: it uses at most those "
+          "printed"));
+  const ModelOutline written =
+      Outline(published::With(published::Without(longcat, {"model_type"}),
+                              {{"num_hidden_layers", 56}, {"num_key_value_heads", 64}}));
+  EXPECT_EQ(written.cached, outline.cached);
+  EXPECT_EQ(written.as_mha, outline.as_mha);
+  EXPECT_EQ(written.weights->All(), outline.weights->All());
+  EXPECT_EQ(Outline(published::With(longcat, {{"ngram_vocab_size_ratio", 78}})).unknown,
+            std::vector<std::string>({"the number of weights is not known (tables of n-grams)"}));
+}
+
 TEST(ModelOutlineTest, SaysWhatTheFileDoesNotTell) {
   const ModelOutline states = Outline(Dense({{"full_attention_interval", 4}}));
   EXPECT_EQ(states.state_layers, 6);
@@ -287,6 +318,10 @@ TEST(ModelOutlineTest, AbsurdConfigsGiveOneClearLine) {
   expect({{"num_kv_shared_layers", 8}},
          "num_kv_shared_layers is 8; allowed: an integer from 0 to 7");
   expect({{"compress_ratios", {4, 128}}}, "compress_ratios is [4,128]; the cache of such layers");
+  expect({{"cli_factor", 2}}, "cli_factor is 2; the cache of such layers");
+  expect({{"zero_expert_num", 1}}, "num_layers is missing");
+  expect({{"moe", {{"num_experts", 8}, {"num_experts_per_tok", 9}}}},
+         "moe: num_experts_per_tok is 9; allowed: an integer from 1 to 8");
   expect({{"is_encoder_decoder", true}}, "is_encoder_decoder is true; supported: decoders");
   expect({{"num_local_experts", 8}, {"num_experts_per_tok", 9}}, "num_experts_per_tok is 9");
   expect({{"model_type", std::string(10'000, 'x')}}, "model_type is ");

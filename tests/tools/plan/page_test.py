@@ -139,7 +139,8 @@ class PageTest(unittest.TestCase):
                        {"num_attention_heads": 3}, {"num_key_value_heads": 4}, {"layer_types": ["mamba"]},
                        {"hybrid_override_pattern": "M"}, {"compress_ratios": [4]}, {"is_encoder_decoder": True},
                        {"num_experts": 2, "num_experts_per_tok": 3}, {"hidden_size": "wide"},
-                       {"num_kv_shared_layers": 4}, {"attn_layer_indices": [4]}):
+                       {"num_kv_shared_layers": 4}, {"attn_layer_indices": [4]}, {"cli_factor": 2},
+                       {"zero_expert_num": 1}, {"moe": {"num_experts": 2, "num_experts_per_tok": 3}}):
             config = self.directory / "config.json"
             config.write_text(json.dumps({**base, **fields}))
             refusal = program(config)

@@ -606,6 +606,26 @@ TEST_F(PlanTest, AConfigAloneNeedsNoMemoryAndNoMachine) {
   EXPECT_THAT(Refusal(options), StartsWith("--groups, --rank, "));
 }
 
+// With the names of its fields, of a directory or of the file.
+TEST_F(PlanTest, MistralsOwnFormIsPlannedAsAnyConfig) {
+  std::filesystem::remove(model_ / "config.json");
+  WriteFile(model_ / "params.json", R"({
+    "dim": 16, "n_layers": 4, "n_heads": 2, "hidden_dim": 32, "vocab_size": 256,
+    "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+    "moe": {"num_experts": 4, "num_experts_per_tok": 2, "expert_hidden_dim": 8,
+            "num_shared_experts": 1, "first_k_dense_replace": 1, "route_every_n": 2},
+    "tied_embeddings": true
+  })");
+  // Attention of each layer: 16 x 2 x 12 + 16 x 12 + 8 x 2 x 16 + 2 x 8 x 16. Dense MLPs of
+  // 3 x 16 x 32 in 3 layers; experts in 1: (4 + 1) x 3 x 16 x 8 + 4 x 16. The table: 256 x 16.
+  for (const std::filesystem::path& path : {model_, model_ / "params.json"}) {
+    EXPECT_THAT(Printed({.model = path}),
+                AllOf(StartsWith(path.string() + ": not served: model_type is missing\nfloat32: "),
+                      HasSubstr("\nbfloat16: 96 bytes a position = 4 layers x (8 + 4) x 2 bytes\n"),
+                      HasSubstr("\n15,040 weights, 14,272 of them for a token: ")));
+  }
+}
+
 // Memory for the weights in bfloat16 and ten sequences: 2 x 64 x 512 + 2 x 64 x 64 bytes each.
 TEST_F(PlanTest, AnyConfigHasCapacityAndLeastTime) {
   WriteFile(model_ / "config.json", kOther);
