@@ -320,8 +320,8 @@ Server::~Server() {
 }
 
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
-  grpc_server_->StartDrain();
   if (http_server_ != nullptr) http_server_->StartDrain();
+  grpc_server_->StartDrain();
   const bool drained = core_->requests.Drain(drain_timeout);
   core_->kv_events.End();
   kv_event_publisher_.reset();

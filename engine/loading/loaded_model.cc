@@ -337,15 +337,18 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
   config.max_position_embeddings = ServedPositions(options);
   const WeightFormats formats = ServedFormats(stored, options);
   const CacheFormat cache = ServedCacheFormat(formats, options);
+  const int64_t cache_position =
+      MakeCacheGeometry(config, cache, options.backend.block_positions).BytesPerPosition();
   switch (Place(options.device, formats, cache).backend) {
     case Placement::Backend::kCpu:
       break;
     case Placement::Backend::kCuda: {
       const CudaModelBytes bytes = CountCudaModelBytes(config, ServedBackend(cache, options));
-      return {.weights = bytes.weights, .workspace = bytes.workspace};
+      return {
+          .cache_position = cache_position, .weights = bytes.weights, .workspace = bytes.workspace};
     }
     case Placement::Backend::kTensors:
-      return {.weights = ParameterBytes(config, formats)};
+      return {.cache_position = cache_position, .weights = ParameterBytes(config, formats)};
   }
   int64_t loading = cpu::UnpackedBytes(config, formats,
                                        ReadAs(options, formats).value_or(TensorFormat::kFloat32));
@@ -354,7 +357,8 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
   if (config.attention == AttentionKind::kMla) {
     expand_from = cpu::ExpandFrom(config, options.backend.expand_from);
   }
-  return {.weights = cpu::CountStep(config, formats, expand_from).weight_bytes,
+  return {.cache_position = cache_position,
+          .weights = cpu::CountStep(config, formats, expand_from).weight_bytes,
           .prompts = expand_from ? MostScratchBytes(config) : 0,
           .workspace = 0,
           .loading = loading};

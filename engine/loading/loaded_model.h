@@ -58,9 +58,10 @@ int64_t ServedPositions(const LoadOptions& options);
 
 // Memory that a model takes on its device, in bytes. Known before any tensor is read.
 struct LoadedBytes {
-  int64_t weights = 0;    // packed
-  int64_t prompts = 0;    // on the CPU: most for expanded keys and values during prefill
-  int64_t workspace = 0;  // on a GPU: scratch memory of steps
+  int64_t cache_position = 0;  // of the KV cache
+  int64_t weights = 0;         // packed
+  int64_t prompts = 0;         // on the CPU: most for expanded keys and values during prefill
+  int64_t workspace = 0;       // on a GPU: scratch memory of steps
   // On the CPU: approximate peak of loading besides the weights. Freed before the cache is
   // allocated.
   int64_t loading = 0;

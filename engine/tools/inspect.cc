@@ -9,11 +9,13 @@
 
 #include "engine/backend/cpu/step_cost.h"
 #include "engine/base/asked_weight_formats.h"
+#include "engine/base/error.h"
 #include "engine/base/formats.h"
 #include "engine/base/names.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/read_weights.h"
 #include "engine/decoder/tensor_specs.h"
+#include "engine/loading/loaded_model.h"
 #include "engine/model/config.h"
 
 namespace triptych::tools {
@@ -51,9 +53,40 @@ std::string ExpertsText(const ModelConfig& config) {
   return text.str();
 }
 
+// The bytes that a server with default options takes on a device, or why it does not serve the
+// model there.
+std::string DeviceText(const std::filesystem::path& model, const std::string& device) {
+  LoadOptions options{
+      .name = {}, .checkpoint = checkpoint::OpenCheckpoint(model), .device = device};
+  options.backend.kv_cache_bytes = int64_t{1} << 30;
+  std::ostringstream text;
+  const std::optional<int64_t> free = FreeDeviceBytes(device);
+  if (free) {
+    options.backend.kv_cache_bytes = *free;  // rotary tables grow with the cache
+    options.engine.max_batch_tokens = kDefaultGpuBatchTokens;
+  }
+  try {
+    const LoadedBytes bytes = CountLoadedBytes(options);
+    text << "weights " << bytes.weights << " bytes, cache " << bytes.cache_position
+         << " per position";
+    if (bytes.workspace > 0) {
+      text << ", workspace " << bytes.workspace << " for steps of "
+           << options.engine.max_batch_tokens << " tokens";
+    }
+    if (bytes.prompts > 0) text << ", prompts up to " << bytes.prompts;
+    if (bytes.loading > 0) text << ", loading about " << bytes.loading;
+    if (free) text << "; " << *free << " are free";
+  } catch (const LoadError& e) {
+    text << "not served: " << e.what();
+  }
+  return text.str();
+}
+
 }  // namespace
 
-void Inspect(const std::filesystem::path& model, bool list_tensors) {
+void Inspect(const std::filesystem::path& model, bool list_tensors,
+             const std::optional<std::string>& device) {
+  if (device) CheckDevice(*device, {}, {});
   const ModelConfig stored = checkpoint::ReadConfig(model);
   // Reads every tensor, one part at a time, and so checks it.
   CheckpointReader reader(checkpoint::OpenCheckpoint(model), TensorFormat::kFloat32);
@@ -112,6 +145,9 @@ void Inspect(const std::filesystem::path& model, bool list_tensors) {
   std::printf("  against MHA          %lld elements: %.3g times fewer\n",
               static_cast<long long>(mha_elements),
               static_cast<double>(mha_elements) / static_cast<double>(elements));
+  if (device) {
+    std::printf("  %-20s %s\n", ("on " + *device).c_str(), DeviceText(model, *device).c_str());
+  }
   if (!list_tensors) return;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
     std::ostringstream shape;

@@ -3,12 +3,16 @@
 #define TRIPTYCH_ENGINE_TOOLS_INSPECT_H_
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 namespace triptych::tools {
 
-// Prints the config and the cache cost of a checkpoint, and with `list_tensors` its tensors. Throws
-// LoadError.
-void Inspect(const std::filesystem::path& model, bool list_tensors);
+// Prints the config and the cache cost of a checkpoint, and with `list_tensors` its tensors. With
+// `device`, named as for CheckDevice, also the bytes that a server takes there, or why the device
+// does not serve the model. Throws LoadError, and std::invalid_argument as CheckDevice does.
+void Inspect(const std::filesystem::path& model, bool list_tensors,
+             const std::optional<std::string>& device = {});
 
 }  // namespace triptych::tools
 

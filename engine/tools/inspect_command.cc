@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/tools/commands.h"
 #include "engine/tools/flags.h"
@@ -12,6 +14,7 @@ namespace {
 struct InspectFlags {
   std::filesystem::path model;
   bool tensors = false;
+  std::optional<std::string> device = {};
 };
 
 }  // namespace
@@ -22,9 +25,13 @@ void AddInspectCommand(CLI::App& app, Invocation& invocation) {
   const auto flags = std::make_shared<InspectFlags>();
   AddModel(*command, "model", flags->model);
   command->add_flag("--tensors", flags->tensors, "list of all tensors");
+  command
+      ->add_option("--device", flags->device,
+                   "device whose memory a server would take: cpu, cuda or cuda:N [none]")
+      ->check(IsDevice());
   command->callback([&invocation, flags] {
     invocation.run = [flags] {
-      Inspect(flags->model, flags->tensors);
+      Inspect(flags->model, flags->tensors, flags->device);
       return kOk;
     };
   });

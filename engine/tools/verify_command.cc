@@ -110,6 +110,33 @@ void AddVerifyModel(CLI::App& verify, Invocation& invocation) {
   OnSelection(*command, invocation, options, VerifyModel);
 }
 
+void AddVerifyDevice(CLI::App& verify, Invocation& invocation) {
+  CLI::App* command =
+      verify.add_subcommand("device", "Compare a checkpoint on a GPU with the CPU, in bfloat16");
+  const auto options = std::make_shared<VerifyDeviceOptions>();
+  AddModel(*command, "--model", options->model);
+  command->add_option("--text", options->text, "UTF-8 text that begins with the prompt")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--device", options->device, "device: cuda or cuda:N")
+      ->check(IsDevice())
+      ->capture_default_str();
+  AddSize(*command, "--prompt-tokens", options->prompt, "most tokens of the prompt");
+  AddSize(*command, "--max-new-tokens", options->generated, "tokens of greedy text");
+  command
+      ->add_option("--tolerance", options->tolerance,
+                   "root mean square difference of log-probabilities, and margin of the first "
+                   "other token of greedy text, in nats")
+      ->check(NumberIn(0.0, std::numeric_limits<double>::max()))
+      ->capture_default_str();
+  command->callback([&invocation, options] {
+    invocation.run = [&invocation, options] {
+      options->threads = invocation.threads;
+      return VerifyDevice(*options) ? kOk : kDifferent;
+    };
+  });
+}
+
 }  // namespace
 
 void AddVerifyCommand(CLI::App& app, Invocation& invocation) {
@@ -120,6 +147,7 @@ void AddVerifyCommand(CLI::App& app, Invocation& invocation) {
   AddVerifyNotGqa(*verify, invocation);
   AddVerifyNormedKeys(*verify, invocation);
   AddVerifyModel(*verify, invocation);
+  AddVerifyDevice(*verify, invocation);
   verify->group("Research");
 }
 

@@ -76,6 +76,11 @@ JsonOutput ModelJson(const ModelInfo& model, int64_t created) {
   if (model.config.experts.n_routed_experts > 0) {
     json["expert_dtype"] = Name(model.weight_formats.experts);
   }
+  if (const auto& memory = model.info.device_memory) {
+    json["device_memory"] = {{"weight_bytes", memory->weight_bytes},
+                             {"cache_bytes", model.info.cache_bytes},
+                             {"workspace_bytes", memory->workspace_bytes}};
+  }
   return json;
 }
 

@@ -4,7 +4,6 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -20,6 +19,7 @@
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/weights.h"
 #include "engine/decoder/write_weights.h"
+#include "tests/server/server_process.h"
 #include "tests/server/test_server.h"
 #include "tests/support/published_checkpoints.h"
 #include "tests/support/random_model.h"
@@ -39,63 +39,6 @@ using testing::SizeIs;
 using testing::StartsWith;
 
 using Args = std::vector<std::string>;
-
-// A triptych-server process, whose log can be read line by line.
-class ServerProcess {
- public:
-  // Waits until the server listens or has ended.
-  explicit ServerProcess(const Args& arguments) {
-    const std::string fifo = directory_.path() / "log";
-    if (mkfifo(fifo.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
-    Args argv = {"/bin/sh",  "-c",         "exec \"$@\" >\"$0\"", fifo, TRIPTYCH_SERVER_PROGRAM,
-                 "--listen", "127.0.0.1:0"};
-    argv.insert(argv.end(), arguments.begin(), arguments.end());
-    process_ = std::make_unique<Process>(argv, Process::Options());
-    log_.open(fifo);  // the shell waits for it
-    const std::string line = ReadUntil("listening on ");
-    std::smatch match;
-    if (std::regex_search(line, match, std::regex("listening on ([0-9.:]+)"))) address_ = match[1];
-  }
-
-  // Reads the log up to a line that contains `text`, and returns that line; empty at the log's end.
-  std::string ReadUntil(const std::string& text) {
-    for (std::string line; std::getline(log_, line);) {
-      lines_.push_back(line);
-      if (line.find(text) != line.npos) return line;
-    }
-    return "";
-  }
-
-  // Closes the reading end of the log.
-  void CloseLog() { log_.close(); }
-
-  void Signal(int signal) { process_->Signal(signal); }
-
-  // Waits for the server's end; returns its exit status.
-  int Wait() {
-    ReadUntil("\n");
-    Process::Result result = process_->Wait();
-    err_ = result.err;
-    return result.exit_code;
-  }
-
-  const std::string& address() const { return address_; }
-  // The lines of the log read so far.
-  const std::vector<std::string>& lines() const { return lines_; }
-  const std::string& err() const { return err_; }  // after Wait
-
-  std::unique_ptr<v1::InferenceService::Stub> Inference() const {
-    return v1::InferenceService::NewStub(client::Connect(address_));
-  }
-
- private:
-  TempDir directory_;
-  std::unique_ptr<Process> process_;
-  std::ifstream log_;
-  std::vector<std::string> lines_;
-  std::string address_;
-  std::string err_;
-};
 
 class ServerProcessTest : public testing::Test {
  protected:

@@ -5,8 +5,10 @@
 
 #include <string>
 
+#include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/write_weights.h"
+#include "engine/loading/loaded_model.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -27,6 +29,21 @@ TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
       testing::AllOf(testing::HasSubstr("  cache row, by layer  40, 40 elements\n"),
                      testing::HasSubstr("  cache per position   80 elements; bytes: 160 in "
                                         "bfloat16, 320 in float32, 48 in int4, 88 in int8\n")));
+}
+
+TEST(InspectTest, SaysWhatAServerTakesOnTheCpu) {
+  const TempDir dir;
+  SaveCheckpoint(dir.path() / "model", SmallModel(AttentionKind::kMha),
+                 RandomWeights(SmallModel(AttentionKind::kMha), 1));
+  const LoadedBytes bytes = CountLoadedBytes(
+      {.name = {}, .checkpoint = checkpoint::OpenCheckpoint(dir.path() / "model")});
+  testing::internal::CaptureStdout();
+  Inspect(dir.path() / "model", /*list_tensors=*/false, "cpu");
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::HasSubstr("\n  on cpu               weights " + std::to_string(bytes.weights) +
+                         " bytes, cache " + std::to_string(bytes.cache_position) +
+                         " per position, loading about " + std::to_string(bytes.loading) + "\n"));
 }
 
 TEST(InspectTest, SaysWhichLayersHaveAWindow) {

@@ -92,8 +92,11 @@ TEST(HostedOnGpu, SaysWhatItHolds) {
   EXPECT_EQ(message.device_memory().weight_bytes(), counted.weights);
   EXPECT_EQ(message.device_memory().workspace_bytes(), counted.workspace);
   EXPECT_EQ(message.device_memory().cache_bytes(), model.info.cache_bytes);
-  EXPECT_EQ(Json::parse(server::ModelJson(told, 0).dump()).at("device"),
-            model.info.device_memory->device);
+  const Json json = Json::parse(server::ModelJson(told, 0).dump());
+  EXPECT_EQ(json.at("device"), model.info.device_memory->device);
+  EXPECT_EQ(json.at("device_memory"), Json({{"weight_bytes", counted.weights},
+                                            {"cache_bytes", model.info.cache_bytes},
+                                            {"workspace_bytes", counted.workspace}}));
 }
 
 TEST(HostedOnGpu, IsRefusedInOneLineWhereMemoryIsShort) {

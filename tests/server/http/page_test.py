@@ -331,6 +331,34 @@ class PageTest(unittest.TestCase):
                                            "evictable": model["evictableBlocks"]})
             self.assertEqual(card["rows"], [])
 
+    def test_memory_of_a_gpu(self):
+        shown = "return [...document.querySelectorAll('.device')].map((part) => part.checkVisibility())"
+        self.assertEqual(self.browser.js(shown), [False] * len(MODELS))
+        script = self.browser.cdp("Page.addScriptToEvaluateOnNewDocument", {"source": """
+          const real = window.fetch;
+          window.fetch = async (path, options) => {
+            const response = await real(path, options);
+            if (!String(path).includes("v1/models")) return response;
+            const answer = await response.json();
+            Object.assign(answer.data[0], {
+              device: "cuda:0, <i>GPU</i>",
+              device_memory: {weight_bytes: 3 << 20, cache_bytes: 1536, workspace_bytes: 7}});
+            return Response.json(answer);
+          };"""})
+        try:
+            self.browser.open(self.server.url)
+            self.browser.until_live()
+            self.browser.until(lambda: any(self.browser.js(shown)))
+            self.assertEqual(self.browser.js(shown), [True] + [False] * (len(MODELS) - 1))
+            self.assertEqual(self.browser.text(".device [data-f=device]"), "cuda:0, <i>GPU</i>")
+            figures = self.browser.cards()[self.browser.text("#models [data-f=name]")]["figures"]
+            self.assertEqual({name: (figures[name]["value"], figures[name]["text"])
+                              for name in ["weight_bytes", "cache_bytes", "workspace_bytes"]},
+                             {"weight_bytes": ("3145728", "3.0 MiB"),
+                              "cache_bytes": ("1536", "1.5 KiB"), "workspace_bytes": ("7", "7 B")})
+        finally:
+            self.browser.cdp("Page.removeScriptToEvaluateOnNewDocument", script)
+
     def test_under_load_all_figures_are_of_one_moment_and_add_up(self):
         self.server.load()
         def busy():

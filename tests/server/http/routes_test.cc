@@ -43,6 +43,7 @@ TEST(RoutesTest, Models) {
               StartsWith(std::to_string(stats.bytes_per_position()) + " bytes a position = "));
   EXPECT_EQ(list.at("data")[2].at("kv_cache_dtype"), "float32");
   EXPECT_EQ(list.at("data")[2].at("device"), "cpu");
+  EXPECT_FALSE(list.at("data")[2].contains("device_memory"));
   EXPECT_EQ(list.at("data")[2].at("tokenizer"), json({{"kind", "bytes"},
                                                       {"vocab_size", 258},
                                                       {"begin_token_id", 256},

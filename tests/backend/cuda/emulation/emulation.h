@@ -3,6 +3,7 @@
 #define TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_EMULATION_H_
 
 #include <cstdint>
+#include <limits>
 
 namespace triptych::emulation {
 
@@ -10,6 +11,8 @@ struct Limits {
   int64_t shared_bytes = int64_t{227} << 10;  // per thread block, as on Hopper
   int64_t memory_bytes = int64_t{64} << 30;   // cudaMalloc fails above it
   int multiprocessors = 132;
+  // Launches of graphs until the GPU fails for good.
+  int64_t graph_launches = std::numeric_limits<int64_t>::max();
 };
 
 // The current limits.

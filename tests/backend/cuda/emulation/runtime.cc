@@ -340,6 +340,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  if (limits.graph_launches-- == 0) lost = cudaErrorLaunchFailure;
   return EnqueueUnlessLost([works = *reinterpret_cast<const SharedWorks*>(executable)] {
     for (const auto& work : *works) work();
   });
