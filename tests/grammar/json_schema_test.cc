@@ -370,6 +370,10 @@ TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
          {R"({"type": "string", "format": "uuid", "pattern": "^.{14}4"})",
           {R"("123e4567-e89b-42d3-a456-426614174000")"},
           {R"("123e4567-e89b-12d3-a456-426614174000")"}},
+         {R"({"type": "string", "format": "uri", "pattern": "^https?://[^/]+\\.org(?:$|/.*$)+"})",
+          {R"("https://a.org")", R"("http://a.b.org/x")", R"("https://u@a.org/%20?q#f")"},
+          {R"("ftp://a.org")", R"("https://a.com/")", R"("https://a.org/%2")",
+           R"("https://a.org/ ")"}},
          {R"({"type": "string", "format": "binary", "pattern": "^\"\u00e9+$", "maxLength": 3})",
           {"\"\\\"\xc3\xa9\""},
           {R"("a")"}}});
@@ -378,9 +382,12 @@ TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
   EXPECT_EQ(
       Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "1", "maxLength": 9})"),
       ".pattern is not supported together with format and minLength or maxLength");
-  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "uri",
-                                "pattern": "[ab].{12}[cd].{12}[ef]"})"),
-            ".pattern needs too many states together with format");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "byte", "pattern": "^[a-z]{5000}$"})"),
+            ".pattern needs too many states together with format; allowed: at most 4096");
+  EXPECT_EQ(Refusal(Schema, R"({"properties": {"a": {"type": "string", "format": "uri",
+                                "pattern": "[ab].{12}[cd].{12}[ef]"}}})"),
+            ".properties.a.pattern takes too many steps together with format; allowed: at most "
+            "1048576 for all parts of a schema");
 }
 
 TEST(JsonSchema, PatternsAreThoseOfEcmaScript) {
