@@ -15,6 +15,9 @@ namespace {
 // Copies of one character or literal that a repetition may have; more use a counter.
 constexpr int32_t kMaxCopies = 8;
 
+// A class of more ranges is a rule, whose nodes its uses share.
+constexpr size_t kManyRanges = 32;
+
 using ByteRange = std::pair<uint8_t, uint8_t>;
 using ByteRanges = std::vector<ByteRange>;  // of the bytes of a character, in order
 
@@ -105,18 +108,33 @@ class Compiler {
   }
 
   int32_t Characters(const CharacterRanges& ranges, int32_t next) {
-    int32_t all = Node::kNone;
+    std::vector<ByteRanges> characters;
     for (const auto& [first, last] : ranges) {
-      SplitUtf8(first, last, [&](const ByteRanges& bytes) {
-        int32_t one = next;
-        for (size_t i = bytes.size(); i > 0; --i) {
-          const auto [low, high] = bytes[i - 1];
-          one = Shared({.kind = Node::kByte, .low = low, .high = high, .next = one});
-        }
-        all = Split(one, all);
-      });
+      SplitUtf8(first, last, [&](const ByteRanges& bytes) { characters.push_back(bytes); });
     }
-    return all == Node::kNone ? Open() : all;  // an open node that is never set has no text
+    return characters.empty() ? Open() : Utf8Trie(characters, 0, next);  // never set: no text
+  }
+
+  // A trie of characters from byte `at` on. REQUIRES: in order; their first `at` ranges are equal,
+  // and the next ones are equal or disjoint.
+  int32_t Utf8Trie(std::span<const ByteRanges> characters, size_t at, int32_t next) {
+    std::vector<Node> arrows;
+    while (!characters.empty()) {
+      const auto [low, high] = characters.front()[at];
+      size_t same = 1;
+      while (same < characters.size() && characters[same][at].first == low) ++same;
+      const bool is_last = characters.front().size() == at + 1;
+      const int32_t to = is_last ? next : Utf8Trie(characters.first(same), at + 1, next);
+      if (!arrows.empty() && arrows.back().high + 1 == low && arrows.back().next == to) {
+        arrows.back().high = high;
+      } else {
+        arrows.push_back({.kind = Node::kByte, .low = low, .high = high, .next = to});
+      }
+      characters = characters.subspan(same);
+    }
+    int32_t all = Node::kNone;
+    for (size_t i = arrows.size(); i > 0; --i) all = Split(Shared(arrows[i - 1]), all);
+    return all;
   }
 
   // A trie of literals from byte `at` on. REQUIRES: sorted; unique; their first `at` bytes are
@@ -215,6 +233,9 @@ class Compiler {
       case Item::kLiteral:
         return Bytes(item.literal, next);
       case Item::kCharacters:
+        if (item.characters.size() > kManyRanges && next != Grammar::kReturn) {
+          return Shared({.kind = Node::kCall, .next = next, .other = RuleOf(expression)});
+        }
         return Characters(item.characters, next);
       case Item::kSequence:
         for (size_t i = item.parts.size(); i > 0; --i) next = Build(item.parts[i - 1], next);

@@ -113,6 +113,13 @@ Expression Expressions::Characters(CharacterRanges ranges) {
   return Add({.kind = Item::kCharacters, .characters = std::move(ranges)});
 }
 
+void Expressions::CountRanges(size_t ranges) {
+  ranges_ += ranges;
+  if (ranges_ > kMaxRanges) {
+    throw GrammarError("has more than " + std::to_string(kMaxRanges) + " ranges of characters");
+  }
+}
+
 Expression Expressions::Sequence(std::vector<Expression> parts) {
   if (parts.size() == 1) return parts.front();
   return Add({.kind = Item::kSequence, .parts = std::move(parts)});

@@ -64,6 +64,9 @@ class Expressions {
   Expression Rule(std::string_view name);
   void Define(Expression rule, Expression body);
 
+  // Counts ranges of characters that a text has named.
+  void CountRanges(size_t ranges);
+
   const Item& operator[](Expression expression) const { return items_[expression.id]; }
   size_t size() const { return items_.size(); }
 
@@ -71,7 +74,7 @@ class Expressions {
   Expression Add(Item item);
 
   std::vector<Item> items_;
-  size_t literal_bytes_ = 0;
+  size_t literal_bytes_ = 0, ranges_ = 0;
 };
 
 }  // namespace triptych::grammar

@@ -10,9 +10,10 @@ namespace triptych::grammar {
 inline constexpr size_t kMaxNodes = size_t{1} << 16;         // of a compiled grammar
 inline constexpr size_t kMaxExpressions = size_t{1} << 17;   // of a grammar before compilation
 inline constexpr size_t kMaxLiteralBytes = size_t{1} << 18;  // of all its literals
-inline constexpr int kMaxNesting = 200;            // of expressions, groups of a text, schemas
-inline constexpr int32_t kMaxRepeats = 1'000'000;  // bound of a repetition
-inline constexpr size_t kMaxPositions = 512;       // of a matcher, at one time
+inline constexpr size_t kMaxRanges = size_t{1} << 18;  // of characters, of all regular expressions
+inline constexpr int kMaxNesting = 200;                // of expressions, groups of a text, schemas
+inline constexpr int32_t kMaxRepeats = 1'000'000;      // bound of a repetition
+inline constexpr size_t kMaxPositions = 512;           // of a matcher, at one time
 inline constexpr size_t kMaxFollowed =
     8192;  // nodes without bytes that a matcher follows for one byte
 inline constexpr int32_t kMaxStackDepth = 1024;           // frames

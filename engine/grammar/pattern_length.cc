@@ -58,7 +58,9 @@ class LengthBounder {
     if (json_.IsCharacter(expression)) return {1, 1};
     const Expressions::Item& item = expressions_[expression];
     Lengths all;
-    if (item.kind == Expressions::Item::kRepeat) {
+    if (item.kind == Expressions::Item::kRule) {  // a state of an automaton
+      all = {0, kEndless};
+    } else if (item.kind == Expressions::Item::kRepeat) {
       const Lengths body = LengthsOf(item.parts.front());
       const bool unbounded = item.max == Expressions::kUnbounded;
       all = {Times(body.min, item.min), Times(body.max, unbounded ? kEndless : item.max)};

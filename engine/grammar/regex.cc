@@ -9,40 +9,125 @@
 #include <vector>
 
 #include "engine/base/quoted.h"
+#include "engine/grammar/boundaries.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/limits.h"
 #include "engine/grammar/scanner.h"
+#include "engine/grammar/unicode_classes.h"
 
 namespace triptych::grammar {
 namespace {
 
 const CharacterRanges kDigits = {{'0', '9'}};
 const CharacterRanges kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const CharacterRanges kRe2Newlines = {{'\n', '\n'}};
+const CharacterRanges kEcmaNewlines = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 const CharacterRanges kRe2Space = {{'\t', '\n'}, {'\f', '\r'}, {' ', ' '}};
 const CharacterRanges kEcmaSpace = {
     {'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
+struct AsciiClass {
+  std::string_view name;
+  CharacterRanges ranges;
+};
+// RE2's ASCII classes.
+const std::vector<AsciiClass>& AsciiClasses() {
+  static const std::vector<AsciiClass> classes = {
+      {"alnum", {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}},
+      {"alpha", {{'A', 'Z'}, {'a', 'z'}}},
+      {"ascii", {{0, 0x7F}}},
+      {"blank", {{'\t', '\t'}, {' ', ' '}}},
+      {"cntrl", {{0, 0x1F}, {0x7F, 0x7F}}},
+      {"digit", kDigits},
+      {"graph", {{'!', '~'}}},
+      {"lower", {{'a', 'z'}}},
+      {"print", {{' ', '~'}}},
+      {"punct", {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}}},
+      {"space", {{'\t', '\r'}, {' ', ' '}}},
+      {"upper", {{'A', 'Z'}}},
+      {"word", kWord},
+      {"xdigit", {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}}};
+  return classes;
+}
+
+// Ranges that a class of Unicode counts as in addition to its own, for the time that it takes.
+constexpr size_t kUnicodeClassRanges = 64;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsLetter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
 class RegexParser final : Scanner {
  public:
   // `json`: null for RE2's meaning.
   RegexParser(Expressions& expressions, JsonText* json, std::string_view text)
-      : Scanner(text), expressions_(expressions), json_(json) {}
+      : Scanner(text), expressions_(expressions), json_(json) {
+    bounded_.newlines = json != nullptr ? kEcmaNewlines : kRe2Newlines;
+    bounded_.word = kWord;
+  }
 
   Expression Parse() {
-    const Expression whole = Alternatives(0);
+    bounded_.whole = Alternatives(0);
     if (at_ < text_.size()) Fail("a ) closes no group");
-    return whole;
+    if (conditions_ == 0) return bounded_.whole;
+    return WithBoundaries(expressions_, bounded_,
+                          [this](const CharacterRanges& ranges) { return Made(ranges); });
   }
 
  private:
+  struct Flags {
+    bool fold_case = false, multi_line = false, dot_all = false;
+  };
+
   [[noreturn]] void Fail(const std::string& what) const override {
     throw GrammarError("is not a supported regular expression: " + what + " (at byte " +
                        std::to_string(at_) + ")");
   }
 
-  Expression One(const CharacterRanges& ranges) {
-    return json_ != nullptr ? json_->Characters(ranges) : expressions_.Characters(ranges);
+  bool is_re2() const { return json_ == nullptr; }
+  bool IsNext(std::string_view token) const { return text_.substr(at_).starts_with(token); }
+
+  Expression Made(const CharacterRanges& ranges) {
+    if (json_ != nullptr) return json_->Characters(ranges);
+    if (IsOne(ranges)) return expressions_.Literal(ToUtf8(ranges.front().first));
+    return expressions_.Characters(ranges);
+  }
+
+  Expression One(CharacterRanges ranges) {
+    const Expression one = Made(ranges);
+    bounded_.characters.emplace(one.id, std::move(ranges));
+    return one;
+  }
+  Expression Literal(char32_t character) { return One(Folded({{character, character}})); }
+
+  static bool IsOne(const CharacterRanges& ranges) {
+    return ranges.size() == 1 && ranges.front().first == ranges.front().second;
+  }
+
+  // The ranges as the flags have them.
+  CharacterRanges Folded(CharacterRanges ranges) {
+    expressions_.CountRanges(ranges.size());
+    if (!flags_.fold_case) return ranges;
+    expressions_.CountRanges(CasedCharacters(ranges));
+    return CaseClosed(ranges);
+  }
+  CharacterRanges Set(CharacterRanges ranges, bool negated) {
+    ranges = Folded(std::move(ranges));
+    return negated ? Complement(ranges) : ranges;
+  }
+
+  Expression Condition(Boundary boundary) {
+    ++conditions_;
+    const Expression condition = expressions_.Rule("boundary");
+    bounded_.boundaries.emplace(condition.id, boundary);
+    return condition;
+  }
+  // True if it is the condition, which is then dropped.
+  bool Drop(Expression part, Boundary boundary) {
+    const auto found = bounded_.boundaries.find(part.id);
+    if (found == bounded_.boundaries.end() || found->second != boundary) return false;
+    --conditions_;
+    return true;
   }
 
   Expression Alternatives(int depth) {
@@ -52,32 +137,36 @@ class RegexParser final : Scanner {
     return expressions_.Choice(std::move(alternatives));
   }
 
-  // Takes an anchor at the beginning or end of a sequence. The outermost ones decide what may
-  // surround a match.
-  bool TakeAnchor(std::string_view sign, std::string_view escape, int depth) {
-    if (!Take(sign) && !(json_ == nullptr && Take(escape))) return false;
-    if (depth > 0) Fail("an anchor is inside of a group; allowed: at the ends");
-    return true;
-  }
-
   Expression Sequence(int depth) {
     std::vector<Expression> parts;
-    const auto surroundings = [&](bool anchored) {
-      if (json_ == nullptr || depth > 0 || anchored) return;
-      parts.push_back(expressions_.Star(json_->Character()));
-    };
-    surroundings(TakeAnchor("^", "\\A", depth));
-    bool ended = false;
     while (!done() && text_[at_] != '|' && text_[at_] != ')') {
-      if (TakeAnchor("$", "\\z", depth)) {
-        ended = true;
-        if (!done() && text_[at_] != '|') Fail("$ is not at the end");
-        break;
+      if (Take("(")) {
+        if (const auto group = Group(depth)) parts.push_back(Repeated(*group));
+      } else if (is_re2() && Take("\\Q")) {
+        while (!done() && !Take("\\E")) parts.push_back(Literal(TakeCharacter(text_, at_)));
+        if (!parts.empty()) parts.back() = Repeated(parts.back());
+      } else {
+        parts.push_back(Repeated(Atom()));
       }
-      parts.push_back(Repeated(Atom(depth)));
     }
-    surroundings(ended);
+    if (depth == 0) FreeEnds(parts);
     return expressions_.Sequence(std::move(parts));
+  }
+
+  // Takes anchors off the ends of an outermost sequence, and lets any text be where there is none.
+  void FreeEnds(std::vector<Expression>& parts) {
+    const auto first = std::find_if_not(parts.begin(), parts.end(), [&](Expression part) {
+      return Drop(part, Boundary::kTextBegin);
+    });
+    const bool begins = first != parts.begin();
+    parts.erase(parts.begin(), first);
+    bool ends = false;
+    for (; !parts.empty() && Drop(parts.back(), Boundary::kTextEnd); parts.pop_back()) ends = true;
+    if (is_re2()) return;
+    const Expression character = json_->Character();
+    bounded_.characters.emplace(character.id, Complement({}));
+    if (!begins) parts.insert(parts.begin(), expressions_.Star(character));
+    if (!ends) parts.push_back(expressions_.Star(character));
   }
 
   // A bound in braces; absent, with nothing taken, if the brace is a character.
@@ -117,59 +206,97 @@ class RegexParser final : Scanner {
     return atom;
   }
 
-  Expression Group(int depth) {
-    if (Take("?")) {
-      const bool is_named = Take("P<") || (text_.substr(at_).starts_with("<") &&
-                                           !text_.substr(at_).starts_with("<=") &&
-                                           !text_.substr(at_).starts_with("<!") && Take("<"));
-      if (is_named) {
-        const size_t end = text_.find('>', at_);
-        if (end == text_.npos) Fail("a group's name does not end");
-        at_ = end + 1;
-      } else if (!Take(":")) {
-        Fail("look-around and flags are not supported");
-      }
-    }
+  // A group after its "("; absent if it only sets flags.
+  std::optional<Expression> Group(int depth) {
+    const Flags outside = flags_;
+    if (Take("?") && !TakeName() && !TakeFlags()) return std::nullopt;
     const Expression group = Alternatives(depth + 1);
     if (!Take(")")) Fail("a group does not end");
+    flags_ = outside;
     return group;
   }
 
-  Expression Atom(int depth) {
-    if (Take("(")) return Group(depth);
-    if (Take("[")) return One(Class());
-    if (Take(".")) {
-      return One(Complement(json_ != nullptr
-                                ? CharacterRanges{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}
-                                : CharacterRanges{{'\n', '\n'}}));
+  bool TakeName() {
+    for (const char* const sign : {"=", "!", "<=", "<!"}) {
+      if (IsNext(sign)) Fail("look-around is not supported");
     }
-    if (text_[at_] == '\\') return One(Escape(/*in_class=*/false));
-    if (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?') Fail("nothing to repeat");
-    if (text_[at_] == '^') Fail("^ is not at the beginning");
-    const char32_t character = TakeCharacter(text_, at_);
-    if (json_ != nullptr) return One({{character, character}});
-    return expressions_.Literal(ToUtf8(character));
+    if (IsNext("P=")) Fail("back-references are not supported");
+    if (!Take("P<") && !Take("<")) return false;
+    const size_t end = text_.find('>', at_);
+    if (end == text_.npos) Fail("a group's name does not end");
+    at_ = end + 1;
+    return true;
   }
 
+  // Flags up to their end: true if a group follows for which they are.
+  bool TakeFlags() {
+    bool value = true;
+    for (; !done(); ++at_) {
+      switch (text_[at_]) {
+        case 'i':
+          flags_.fold_case = value;
+          break;
+        case 'm':
+          flags_.multi_line = value;
+          break;
+        case 's':
+          flags_.dot_all = value;
+          break;
+        case 'U':  // prefers other matches: the same texts
+          break;
+        case '-':
+          if (!value) Fail("flags are negated twice");
+          value = false;
+          break;
+        case ':':
+        case ')':
+          return text_[at_++] == ':';
+        default:
+          Fail("(? begins no group; allowed: a name, and the flags i, m, s and U");
+      }
+    }
+    Fail("a group does not end");
+  }
+
+  Expression Atom() {
+    if (Take("[")) return One(Class());
+    if (Take(".")) return One(Complement(flags_.dot_all ? CharacterRanges{} : bounded_.newlines));
+    if (Take("^")) {
+      return Condition(flags_.multi_line ? Boundary::kLineBegin : Boundary::kTextBegin);
+    }
+    if (Take("$")) return Condition(flags_.multi_line ? Boundary::kLineEnd : Boundary::kTextEnd);
+    if (Take("\\b")) return Condition(Boundary::kWord);
+    if (Take("\\B")) return Condition(Boundary::kNoWord);
+    if (is_re2() && Take("\\A")) return Condition(Boundary::kTextBegin);
+    if (is_re2() && Take("\\z")) return Condition(Boundary::kTextEnd);
+    if (text_[at_] == '\\') {
+      CharacterRanges ranges = Escape(/*in_class=*/false);
+      return One(IsOne(ranges) ? Folded(std::move(ranges)) : std::move(ranges));
+    }
+    if (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?') Fail("nothing to repeat");
+    return Literal(TakeCharacter(text_, at_));
+  }
+
+  // One character, without other cases, or a set, with them.
   CharacterRanges Escape(bool in_class) {
     ++at_;
     if (done()) Fail("a \\ escapes nothing");
+    const size_t begin = at_;
     const char32_t character = TakeCharacter(text_, at_);
     const auto one = [](char32_t c) { return CharacterRanges{{c, c}}; };
-    const CharacterRanges& space = json_ != nullptr ? kEcmaSpace : kRe2Space;
     switch (character) {
       case 'd':
-        return kDigits;
       case 'D':
-        return Complement(kDigits);
+        return Set(kDigits, character == 'D');
       case 'w':
-        return kWord;
       case 'W':
-        return Complement(kWord);
+        return Set(kWord, character == 'W');
       case 's':
-        return space;
       case 'S':
-        return Complement(space);
+        return Set(is_re2() ? kRe2Space : kEcmaSpace, character == 'S');
+      case 'p':
+      case 'P':
+        return UnicodeSet(/*negated=*/character == 'P');
       case 't':
         return one('\t');
       case 'n':
@@ -180,50 +307,104 @@ class RegexParser final : Scanner {
         return one('\f');
       case 'v':
         return one('\v');
+      case 'a':
+        if (is_re2()) return one('\a');
+        break;
       case 'b':
-        if (in_class) return one('\b');
+        if (in_class && !is_re2()) return one('\b');
+        break;
+      case 'c':
+        if (!is_re2() && !done() && IsLetter(text_[at_])) return one(text_[at_++] & 0x1F);
         break;
       case 'x':
-        if (Take("{")) {
-          const char32_t value = TakeHex(1, 6);
-          if (!Take("}")) Fail("a \\x{ does not end");
-          return one(value);
-        }
+        if (Take("{")) return one(TakeBracedHex());
         return one(TakeHex(2, 2));
       case 'u':
-        if (json_ != nullptr) return one(TakeHex(4, 4));
+        if (!is_re2()) return one(TakeUtf16());
         break;
+      case 'k':
+        Fail("back-references are not supported");
       default:
-        const bool is_letter_or_digit =
-            character < 0x80 && std::any_of(kWord.begin(), kWord.end(), [&](const auto& range) {
-              return character != '_' && character >= range.first && character <= range.second;
-            });
-        if (!is_letter_or_digit) return one(character);
+        if (IsDigit(text_[begin])) return one(TakeOctal(begin));
+        if (character >= 0x80 || !IsLetter(text_[begin])) return one(character);
     }
     Fail("\\" + Printable(ToUtf8(character)) + " is not supported");
   }
 
-  // RE2's names of ASCII classes.
-  std::optional<CharacterRanges> TakeNamedClass() {
-    static const std::pair<std::string_view, CharacterRanges> kNamed[] = {
-        {"[:alnum:]", {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}},
-        {"[:alpha:]", {{'A', 'Z'}, {'a', 'z'}}},
-        {"[:digit:]", kDigits},
-        {"[:lower:]", {{'a', 'z'}}},
-        {"[:punct:]", {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}}},
-        {"[:space:]", {{'\t', '\r'}, {' ', ' '}}},
-        {"[:upper:]", {{'A', 'Z'}}},
-        {"[:word:]", kWord},
-        {"[:xdigit:]", {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}}};
-    if (json_ != nullptr) return std::nullopt;
-    for (const auto& [name, ranges] : kNamed) {
-      if (Take(name)) return ranges;
+  // RE2 has numbers of up to three octal digits, ECMAScript only 0.
+  char32_t TakeOctal(size_t begin) {
+    at_ = begin;
+    char32_t value = 0;
+    while (at_ < begin + (is_re2() ? 3 : 1) && !done() && IsDigit(text_[at_]) && text_[at_] < '8') {
+      value = value * 8 + (text_[at_++] - '0');
     }
-    return std::nullopt;
+    const bool is_number = text_[begin] == '0' || (is_re2() && at_ > begin + 1);
+    if (!is_number || (!is_re2() && !done() && IsDigit(text_[at_]))) {
+      Fail("back-references are not supported");
+    }
+    return value;
+  }
+
+  char32_t TakeBracedHex() {
+    const char32_t value = TakeHex(1, 8);
+    if (!Take("}")) Fail("a number in braces does not end");
+    return value;
+  }
+
+  // A character after \u: in braces, or one or two units of UTF-16.
+  char32_t TakeUtf16() {
+    if (Take("{")) return TakeBracedHex();
+    const size_t begin = at_;
+    const char32_t high = TakeHexNumber(4, 4);
+    if (high < 0xD800 || high > 0xDFFF) return high;
+    if (high < 0xDC00 && Take("\\u")) {
+      const char32_t low = TakeHexNumber(4, 4);
+      if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    }
+    at_ = begin;
+    Fail("a surrogate is alone");
+  }
+
+  CharacterRanges UnicodeSet(bool negated) {
+    std::string_view name = text_.substr(std::min(at_, text_.size()), 1);
+    if (Take("{")) {
+      const size_t end = text_.find('}', at_);
+      if (end == text_.npos) Fail("a \\p{ does not end");
+      name = text_.substr(at_, end - at_);
+      at_ = end + 1;
+      if (name.starts_with('^')) {
+        negated = !negated;
+        name.remove_prefix(1);
+      }
+    } else {
+      at_ += name.size();
+    }
+    expressions_.CountRanges(kUnicodeClassRanges);
+    auto ranges = UnicodeClass(name);
+    // RE2 counts no unassigned characters among the others, ECMAScript does.
+    if (is_re2() && name == "C") ranges = Intersection(*ranges, Complement(*UnicodeClass("Cn")));
+    if (!ranges) Fail("\\p{" + Printable(name) + "} is no known class");
+    return Set(*std::move(ranges), negated);
+  }
+
+  // One of RE2's ASCII classes.
+  std::optional<CharacterRanges> TakeAsciiClass() {
+    const size_t end = text_.find(":]", at_);
+    if (!is_re2() || !IsNext("[:") || end == text_.npos) return std::nullopt;
+    std::string_view name = text_.substr(at_ + 2, end - at_ - 2);
+    const bool negated = name.starts_with('^');
+    name.remove_prefix(negated ? 1 : 0);
+    for (const auto& [known, ranges] : AsciiClasses()) {
+      if (known != name) continue;
+      at_ = end + 2;
+      return Set(ranges, negated);
+    }
+    Fail("no class has the name " + Quoted(name));
   }
 
   CharacterRanges ClassItem() {
-    if (const auto named = TakeNamedClass()) return *named;
+    if (done()) Fail("a [ does not end");
+    if (auto known = TakeAsciiClass()) return *std::move(known);
     if (text_[at_] == '\\') return Escape(/*in_class=*/true);
     const char32_t character = TakeCharacter(text_, at_);
     return {{character, character}};
@@ -232,21 +413,21 @@ class RegexParser final : Scanner {
   CharacterRanges Class() {
     const bool negated = Take("^");
     CharacterRanges ranges;
-    const auto is_one = [](const CharacterRanges& item) {
-      return item.size() == 1 && item.front().first == item.front().second;
-    };
     // In RE2, a ] that comes first is a character.
-    for (bool first = json_ == nullptr;; first = false) {
+    for (bool first = is_re2();; first = false) {
       if (done()) Fail("a [ does not end");
       if (!first && Take("]")) break;
       CharacterRanges item = ClassItem();
-      if (is_one(item) && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
-        ++at_;
-        const CharacterRanges last = ClassItem();
-        if (!is_one(last) || last.front().first < item.front().first) {
-          Fail("a range of a class is not in order");
+      if (IsOne(item)) {
+        if (at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
+          ++at_;
+          const CharacterRanges last = ClassItem();
+          if (!IsOne(last) || last.front().first < item.front().first) {
+            Fail("a range of a class is not in order");
+          }
+          item.front().second = last.front().first;
         }
-        item.front().second = last.front().first;
+        item = Folded(Normalized(std::move(item)));
       }
       ranges.insert(ranges.end(), item.begin(), item.end());
       if (ranges.size() > kMaxNodes) Fail("a class has too many parts");
@@ -257,6 +438,9 @@ class RegexParser final : Scanner {
 
   Expressions& expressions_;
   JsonText* const json_;
+  Flags flags_;
+  BoundedExpression bounded_;
+  int conditions_ = 0;  // of bounded_, those that were not dropped
 };
 
 }  // namespace

@@ -9,14 +9,13 @@
 
 namespace triptych::grammar {
 
-// The syntax that RE2 and ECMAScript share: alternatives, groups (also named ones), classes, \d \w
-// \s, repetitions, escapes, and ^ and $ at the ends. Boundaries, look-around, references, flags and
-// \p are refused. Both functions throw GrammarError.
+// RE2's syntax without \C. Repetitions are copied if there are boundaries (\b) or inner anchors.
+// Both functions throw GrammarError.
 
-// The texts that match as a whole, by RE2's meaning of . and \s.
+// The texts that match as a whole, by RE2's meaning.
 Expression ParseRegex(Expressions& expressions, std::string_view text);
-// The contents of JSON strings whose values contain a match, by ECMAScript's meaning, as JSON
-// Schema's `pattern`.
+// The contents of JSON strings whose values contain a match, by ECMAScript's meaning with
+// the flag u, as JSON Schema's `pattern`; but with RE2's flags, and without look-around.
 Expression ParsePattern(Expressions& expressions, JsonText& json, std::string_view text);
 
 }  // namespace triptych::grammar

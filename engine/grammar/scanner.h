@@ -45,6 +45,15 @@ class Scanner {
 
   // A character by `min` to `max` hexadecimal digits, at most eight.
   char32_t TakeHex(int min, int max) {
+    const char32_t value = TakeHexNumber(min, max);
+    if (value > kLastCharacter || (value >= 0xD800 && value <= 0xDFFF)) {
+      Fail("a number is no character's");
+    }
+    return value;
+  }
+
+  // Likewise, a number.
+  char32_t TakeHexNumber(int min, int max) {
     char32_t value = 0;
     int digits = 0;
     for (; digits < max && !done(); ++digits, ++at_) {
@@ -60,9 +69,6 @@ class Scanner {
       }
     }
     if (digits < min) Fail("a hexadecimal number is incomplete");
-    if (value > kLastCharacter || (value >= 0xD800 && value <= 0xDFFF)) {
-      Fail("a number is no character's");
-    }
     return value;
   }
 

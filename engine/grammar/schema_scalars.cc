@@ -45,7 +45,7 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
   const char* const key = pattern ? "pattern" : "format";
   std::string known;
   if (has_format) {
-    if (const auto found = FormatPattern(*format)) {
+    if (const auto found = FormatPattern(*format, /*with_pattern=*/pattern.has_value())) {
       known = *found;
     } else {
       FailAt(PathOf(path, "format"),
@@ -76,7 +76,14 @@ Expression SchemaCompiler::PatternOfFormat(const std::string& pattern, const std
   const Grammar a = Compile(e_, ParsePattern(e_, json_, pattern));
   const Grammar b = Compile(e_, ParsePattern(e_, json_, format));
   const auto both = CommonTexts(e_, a, b, comparisons_);
-  if (!both) throw GrammarError("needs too many states together with format");
+  if (!both && comparisons_ == 0) {
+    throw GrammarError("takes too many steps together with format; allowed: at most " +
+                       std::to_string(kMaxComparisons) + " for all parts of a schema");
+  }
+  if (!both) {
+    throw GrammarError("needs too many states together with format; allowed: at most " +
+                       std::to_string(kMaxCommonStates));
+  }
   return known->second = *both;
 }
 

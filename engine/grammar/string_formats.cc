@@ -24,18 +24,21 @@ std::string Ipv6() {
   return all;
 }
 
-// A URI (RFC 3986) without addresses in brackets, after its scheme. It has less than 2083
-// characters, the maxLength of Pydantic's HttpUrl, which therefore does not cut it.
-std::string UriAfterScheme() {
+// A URI (RFC 3986) without addresses in brackets. A bounded one has less than 2083 characters, the
+// maxLength of Pydantic's HttpUrl, which therefore does not cut it.
+std::string Uri(bool bounded) {
+  const auto up_to = [&](int most) {
+    return bounded ? "{0," + std::to_string(most) + "}" : std::string("*");
+  };
   const std::string characters = "A-Za-z0-9._~!$&'()*+,;=:@-";
   const auto part = [&](const std::string& more, int most) {
-    return "(?:[" + more + characters + "]|%[0-9A-Fa-f]{2}){0," + std::to_string(most) + "}";
+    return "(?:[" + more + characters + "]|%[0-9A-Fa-f]{2})" + up_to(most);
   };
-  const std::string host = "[A-Za-z0-9](?:[A-Za-z0-9.-]{0,100}[A-Za-z0-9])?";
-  const std::string authority =
-      "//(?:[A-Za-z0-9._~-]{1,30}@)?" + host + "(?::[0-9]{1,5})?(?:/" + part("/", 250) + ")?";
-  return "(?:" + authority + "|/?[" + characters + "]" + part("/", 250) + ")(?:\\?" +
-         part("/?", 200) + ")?(?:#" + part("/?", 100) + ")?";
+  const std::string host = "[A-Za-z0-9](?:[A-Za-z0-9.-]" + up_to(100) + "[A-Za-z0-9])?";
+  const std::string authority = "//(?:[A-Za-z0-9._~-]" + up_to(30) + "@)?" + host +
+                                "(?::[0-9]{1,5})?(?:/" + part("/", 250) + ")?";
+  return "[A-Za-z][A-Za-z0-9+.-]" + up_to(30) + ":(?:" + authority + "|/?[" + characters + "]" +
+         part("/", 250) + ")(?:\\?" + part("/?", 200) + ")?(?:#" + part("/?", 100) + ")?";
 }
 
 Formats Make() {
@@ -56,7 +59,6 @@ Formats Make() {
                             number + "M(?:" + number + "S)?|" + number + "S)";
   const std::string day = "(?:" + number + "Y(?:" + number + "M(?:" + number + "D)?)?|" + number +
                           "M(?:" + number + "D)?|" + number + "D)";
-  const std::string uri = "[A-Za-z][A-Za-z0-9+.-]{0,30}:" + UriAfterScheme();
   return {{"byte", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
           {"date", date},
           {"date-time", date + "T" + time},
@@ -66,7 +68,7 @@ Formats Make() {
           {"ipv4", octet + "(?:\\." + octet + "){3}"},
           {"ipv6", Ipv6()},
           {"time", time},
-          {"uri", uri},
+          {"uri", Uri(/*bounded=*/true)},
           {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"}};
 }
 
@@ -77,7 +79,8 @@ const Formats& All() {
 
 }  // namespace
 
-std::optional<std::string> FormatPattern(std::string_view format) {
+std::optional<std::string> FormatPattern(std::string_view format, bool with_pattern) {
+  if (format == "uri" && with_pattern) return "^(?:" + Uri(/*bounded=*/false) + ")$";
   for (const auto& [name, pattern] : All()) {
     if (name == format) return "^(?:" + pattern + ")$";
   }

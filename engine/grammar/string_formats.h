@@ -9,8 +9,9 @@
 namespace triptych::grammar {
 
 // The regular expression of texts of a format, which may leave out some of them; nullopt if the
-// format is not supported.
-std::optional<std::string> FormatPattern(std::string_view format);
+// format is not supported. With a pattern, which bounds the texts, a URI has parts of any length:
+// both together then need few states.
+std::optional<std::string> FormatPattern(std::string_view format, bool with_pattern);
 // True for formats that do not tell texts apart, such as password.
 bool IsAnyText(std::string_view format);
 // The names of the supported formats, for messages.

@@ -57,13 +57,17 @@ void CheckScanner(std::string_view text) {
 // `bytes`: the format, options, the length of a step, and the reply.
 void FuzzToolCalls(std::string_view bytes) {
   using Kind = CallFormat::Kind;
-  constexpr std::array<Kind, 6> kKinds = {Kind::kTagged,     Kind::kList,     Kind::kNamed,
-                                          Kind::kDeepSeekV3, Kind::kDeepSeek, Kind::kLlama};
+  constexpr std::array kKinds = {Kind::kTagged,   Kind::kList,  Kind::kNamed,  Kind::kDeepSeekV3,
+                                 Kind::kDeepSeek, Kind::kLlama, Kind::kCommand};
   FuzzInput input(bytes);
   server::ReplyTools tools;
   tools.format.kind = kKinds[input.AtMost(kKinds.size() - 1)];
-  if (tools.format.kind == Kind::kList) tools.format.marker = "functools";
-  const uint8_t options = input.AtMost(3);
+  const uint8_t options = input.AtMost(7);
+  if (tools.format.kind == Kind::kList) {
+    const bool has_end = (options & 4) != 0;
+    tools.format.marker = has_end ? "<TOOLCALL>" : "functools";
+    tools.format.end = has_end ? "</TOOLCALL>" : "";
+  }
   tools.eager = (options & 1) != 0;
   tools.parallel = (options & 2) == 0;
   tools.names = {"f", "get_weather"};

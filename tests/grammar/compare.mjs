@@ -1,5 +1,6 @@
 // compare.mjs WALK [WALKS]: compares JSON Schemas as grammars with ajv and with the JSON-Schema-Test-Suite,
-// both from npm. WALK is the program of walk.cc; WALKS is the number of random texts, over all schemas.
+// both from npm, and patterns with RegExp. WALK is the program of walk.cc; WALKS is the number of random texts,
+// over all schemas.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -39,6 +40,44 @@ ask(schemas.map((schema) => ({ schema: JSON.stringify(schema), texts: [], walks:
     }
   });
 console.log(`${texts} texts of ${schemas.length} schemas are valid`);
+
+// Random patterns accept the texts that RegExp finds them in.
+let seed = 1;
+const draw = (choices) => {
+  seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
+  return choices[(seed >>> 16) % choices.length];
+};
+const several = (most, make) => Array.from({ length: draw([...Array(most).keys()]) }, make).join('');
+const repetition = () => draw(['', '', '', '*', '+', '?', '{2}', '{1,2}?', '{2,}']);
+const atom = (depth) => draw([
+  () => draw(['^', '$', '\\b', '\\B']),
+  () => draw(['a', 'b', 'K', '_', ' ', '1', '\\n', '\\u00e9', '\\u{1F600}', '\\cM', '\\x41', '(?:\\0)']) + repetition(),
+  () => draw(['[ab]', '[^a]', '[]', '[^]', '[\\w-]', '[\\b\\s]', '\\d', '\\D', '\\w', '\\W', '\\s', '\\S', '.', '\\p{Lu}',
+    '\\P{L}', '\\p{Script=Greek}', '[\\p{sc=Greek}\\p{Nd}]', '\\p{C}']) + repetition(),
+  () => draw(['(', '(?:']) + (depth > 0 ? alternatives(depth - 1) : 'a') + ')' + repetition(),
+])();
+const alternatives = (depth) => several(4, () => atom(depth)) + draw(['', '', '|' + several(3, () => atom(depth))]);
+const values = () => Array.from({ length: 20 }, () => several(6, () => draw([
+  'a', 'b', 'A', 'K', '_', ' ', '\n', '\r', '\0', '\b', '1', '-', '\u00e9', '\u2028', '\u03b1', '\ufeff', '\u{1F600}', '\u{e0080}'])));
+const patterns = Array.from({ length: 3000 }, () => ({ pattern: alternatives(2), values: values() }));
+// V8 finds \B also between the units of a pair of surrogates.
+for (const one of patterns.filter(({ pattern }) => pattern.includes('\\B'))) {
+  one.values = one.values.map((value) => value.replace(/[\u{10000}-\u{10ffff}]/gu, '-'));
+}
+let found = 0;
+ask(patterns.map(({ pattern, values }) => ({
+  schema: JSON.stringify({ type: 'string', pattern }), texts: values.map((value) => JSON.stringify(value)), walks: 0,
+}))).forEach((answer, i) => {
+  const { pattern, values } = patterns[i];
+  if (answer.refused) assert.match(answer.refused, /has no finite text/, pattern);
+  values.forEach((value, j) => {
+    const expected = new RegExp(pattern, 'u').test(value);
+    assert.equal(answer.refused ? false : answer.accepted[j], expected, `${pattern} in ${JSON.stringify(value)}`);
+    found += expected ? 1 : 0;
+  });
+});
+console.log(`${patterns.length} patterns are found as by RegExp, in ${found} texts`);
+assert(found > 10000, `${found} texts with a match`);
 
 // The texts of a value with its members in every order: a grammar has one. Inner members keep theirs.
 function textsOf(value) {

@@ -370,6 +370,10 @@ TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
          {R"({"type": "string", "format": "uuid", "pattern": "^.{14}4"})",
           {R"("123e4567-e89b-42d3-a456-426614174000")"},
           {R"("123e4567-e89b-12d3-a456-426614174000")"}},
+         {R"({"type": "string", "format": "uri", "pattern": "^https?://[^/]+\\.org(?:$|/.*$)+"})",
+          {R"("https://a.org")", R"("http://a.b.org/x")", R"("https://u@a.org/%20?q#f")"},
+          {R"("ftp://a.org")", R"("https://a.com/")", R"("https://a.org/%2")",
+           R"("https://a.org/ ")"}},
          {R"({"type": "string", "format": "binary", "pattern": "^\"\u00e9+$", "maxLength": 3})",
           {"\"\\\"\xc3\xa9\""},
           {R"("a")"}}});
@@ -378,9 +382,54 @@ TEST(JsonSchema, TakesAPatternTogetherWithAFormat) {
   EXPECT_EQ(
       Refusal(Schema, R"({"type": "string", "format": "date", "pattern": "1", "maxLength": 9})"),
       ".pattern is not supported together with format and minLength or maxLength");
-  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "uri",
-                                "pattern": "[ab].{12}[cd].{12}[ef]"})"),
-            ".pattern needs too many states together with format");
+  EXPECT_EQ(Refusal(Schema, R"({"type": "string", "format": "byte", "pattern": "^[a-z]{5000}$"})"),
+            ".pattern needs too many states together with format; allowed: at most 4096");
+  EXPECT_EQ(Refusal(Schema, R"({"properties": {"a": {"type": "string", "format": "uri",
+                                "pattern": "[ab].{12}[cd].{12}[ef]"}}})"),
+            ".properties.a.pattern takes too many steps together with format; allowed: at most "
+            "1048576 for all parts of a schema");
+}
+
+TEST(JsonSchema, PatternsAreThoseOfEcmaScript) {
+  Check(
+      {{R"({"type": "string", "pattern": "\\bfoo\\b"})",
+        {R"("foo")", R"("a foo")", R"("foo\n")",
+         "\"\xc3\xa9"
+         "foo.\""},
+        {R"("afoo")", R"("foo_")"}},
+       {R"j({"type": "string", "pattern": "(^a|b$)"})j",
+        {R"("ax")", R"("xb")"},
+        {R"("xa")", R"("bx")"}},
+       {R"({"type": "string", "pattern": "^\\p{Lu}[\\p{Script=Greek}\\u{1F600}\\uD83D\\uDE01]*$"})",
+        {"\"\xc3\x89\xce\xb1\xf0\x9f\x98\x81\xf0\x9f\x98\x80\""},
+        {"\"\xc3\xa9\"", "\"Ab\""}},
+       {R"({"type": "string", "pattern": "^.(?s:.)\\cJ\\0$"})",
+        {R"("a\r\n\u0000")"},
+        {R"("\ra\n\u0000")"}},
+       {R"({"type": "string", "pattern": "(?i)^k$"})",
+        {R"("k")", R"("K")", "\"\xe2\x84\xaa\""},
+        {R"("kk")"}},
+       {R"({"type": "string", "pattern": "(?m)^b$"})", {R"("a\nb\rc")", R"("b")"}, {R"("ab")"}},
+       {R"({"type": "string", "pattern": "^\\p{L}{2,4}$", "maxLength": 3})",
+        {"\"\xc3\xa9\xc3\xa9z\""},
+        {R"("a")", R"("abcd")"}},
+       {R"({"type": "string", "format": "date", "pattern": "\\b02\\b"})",
+        {R"("2024-02-29")"},
+        {R"("2024-12-29")"}},
+       {R"({"type": "object", "patternProperties": {"^[\\w-]+\\b$": {"type": "null"}},
+              "additionalProperties": false})",
+        {R"({"a-b":null})"},
+        {R"({"a-":null})"}}});
+  for (const char* const pattern :
+       {R"(\\Aa)", R"(\\a)", R"(\\1)", R"(\\01)", R"(\\u{110000})", R"(\\uD800a)", R"(\\uDC00)",
+        R"(\\Qa)", R"(\\p{X})", "(?<=a)b", "(?=a)"}) {
+    EXPECT_THAT(
+        Refusal(Schema, R"({"type": "string", "pattern": ")" + std::string(pattern) + R"("})"),
+        StartsWith(".pattern is not a supported regular expression"))
+        << pattern;
+  }
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "pattern": "\\ba", "maxLength": 9})"),
+              StartsWith(".pattern is not supported together with minLength or maxLength"));
 }
 
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {

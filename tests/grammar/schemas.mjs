@@ -38,9 +38,13 @@ export const schemas = [
   { type: 'string', pattern: '^(?:(?:ab)*|x[0-9]{1,9})$', minLength: 3, maxLength: 8 },
   { type: 'string', format: 'uuid', minLength: 36, maxLength: 36 },
   { type: 'string', format: 'uri', minLength: 1, maxLength: 2083 },
+  { type: 'string', format: 'uri', pattern: '^https?://' },
   // zod's of z.email() and z.iso.datetime()
   { type: 'string', format: 'email', pattern: "^(?:[A-Za-z0-9_'+\\-]+\\.)*[A-Za-z0-9_'+\\-]*[A-Za-z0-9_+-]@(?:[A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$" },
   { type: 'string', format: 'date-time', pattern: '^(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)-02-29|\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|(?:02)-(?:0[1-9]|1\\d|2[0-8])))T(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:Z))$' },
+  { type: 'string', pattern: '^(?:foo|b\\Ba\\Br)\\b( \\w\\b)*$' },
+  { type: 'string', pattern: '^[\\p{Lu}\\p{Script=Greek}\\u{1F600}]\\P{L}?\\p{L}+$' },
+  { type: 'string', pattern: '^(^a\\cJ$|\\0b$|$)' },
   { type: 'string', pattern: 'a|"b\\\\|[^\\w\\s]\\n' },
   { enum: ['a', 1.5, null, [1, { b: 'c' }], { d: [] }] },
   { const: { a: 'x"y' } },

@@ -11,8 +11,16 @@ std::optional<CallFormat> FormatOf(std::string_view template_text) {
     return CallFormat{shows("```json") ? Kind::kDeepSeekV3 : Kind::kDeepSeek};
   }
   if (shows(kMistralCalls) && shows(kMistralArguments)) return CallFormat{Kind::kNamed};
-  for (const std::string_view marker : {kMistralCalls, kGraniteCalls, kFunctoolsCalls}) {
-    if (shows(marker)) return CallFormat{Kind::kList, std::string(marker)};
+  if (shows(kCommandCalls)) return CallFormat{Kind::kCommand};
+  struct List {
+    std::string_view shown, marker, end;
+  };
+  for (const auto& [shown, marker, end] : {List{kMistralCalls, kMistralCalls, ""},
+                                           {kGraniteCalls, kGraniteCalls, ""},
+                                           {kPhiToolsEnd, kGraniteCalls, kPhiCallsEnd},
+                                           {kNemotronCalls, kNemotronCalls, kNemotronCallsEnd},
+                                           {kFunctoolsCalls, kFunctoolsCalls, ""}}) {
+    if (shows(shown)) return CallFormat{Kind::kList, std::string(marker), std::string(end)};
   }
   if (shows(kTaggedCall)) return CallFormat{Kind::kTagged};
   if (shows(kPythonTag) || shows(kPythonStart) || shows("\"parameters\"")) {
@@ -24,9 +32,13 @@ std::optional<CallFormat> FormatOf(std::string_view template_text) {
 std::vector<std::string> MarkersOf(const CallFormat& format) {
   switch (format.kind) {
     case CallFormat::Kind::kTagged:
-      return {std::string(kTaggedCall), std::string(kTaggedCallEnd)};
+      return {std::string(kTaggedCall), std::string(kTaggedCallEnd), std::string(kPairKey),
+              std::string(kPairKeyEnd), std::string(kPairValue),     std::string(kPairValueEnd)};
     case CallFormat::Kind::kList:
-      return {format.marker};
+      if (format.end.empty()) return {format.marker};
+      return {format.marker, format.end};
+    case CallFormat::Kind::kCommand:
+      return {std::string(kCommandCalls), std::string(kCommandCallsEnd)};
     case CallFormat::Kind::kNamed:
       return {std::string(kMistralCalls), std::string(kMistralCallId),
               std::string(kMistralArguments)};
@@ -54,9 +66,16 @@ CallFrame FrameOf(const CallFormat& format, std::string_view name) {
       break;
     case CallFormat::Kind::kList:
       frame.begin = format.marker + "[";
-      frame.end = "]";
+      frame.end = "]" + format.end;
       frame.separator = ", ";
       frame.before = object("arguments");
+      frame.after = "}";
+      break;
+    case CallFormat::Kind::kCommand:
+      frame.begin = std::string(kCommandCalls) + "[";
+      frame.end = "]" + std::string(kCommandCallsEnd);
+      frame.separator = ", ";
+      frame.before = R"({"tool_name": ")" + std::string(name) + R"(", "parameters": )";
       frame.after = "}";
       break;
     case CallFormat::Kind::kNamed:

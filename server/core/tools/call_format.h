@@ -14,7 +14,8 @@ namespace triptych::server {
 struct CallFormat {
   enum class Kind {
     kTagged,      // Hermes, Qwen: <tool_call>{"name": ..., "arguments": {...}}</tool_call> each
-    kList,        // Mistral, Granite and others: a marker and a list of such objects
+    kList,        // Mistral, Granite and others: a marker, a list of such objects, perhaps an end
+    kCommand,     // Command: a list of {"tool_name": ..., "parameters": {...}} in markers
     kNamed,       // Mistral since 2025: [TOOL_CALLS]NAME[ARGS]{...} each
     kDeepSeekV3,  // markers around "function", the name, and a code block of JSON
     kDeepSeek,    // since V3.1: markers around the name and the JSON
@@ -23,7 +24,7 @@ struct CallFormat {
     kLlama,
   };
   Kind kind = Kind::kTagged;
-  std::string marker = {};  // kList: before the list
+  std::string marker = {}, end = {};  // kList: before the list and behind it
 
   bool operator==(const CallFormat&) const = default;
 };

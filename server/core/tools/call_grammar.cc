@@ -102,7 +102,7 @@ Expression AnswerOrCalls(Expressions& e, const CallForm& form,
 }  // namespace
 
 std::string CallForm::Key() const {
-  Json key = {static_cast<int>(format.kind), format.marker, may_answer, parallel,
+  Json key = {static_cast<int>(format.kind), format.marker, format.end, may_answer, parallel,
               static_cast<int>(thoughts)};
   for (const Function& function : functions) key.push_back({function.name, function.schema});
   return key.dump();

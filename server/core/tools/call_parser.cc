@@ -196,10 +196,11 @@ bool CallParser::PushJson(char c, ReplyPieces& pieces) {
 
 bool CallParser::PushXml(char c, ReplyPieces& pieces) {
   value_ += c;
-  if (!value_.ends_with(kXmlCallEnd)) return true;
+  const std::string& end = part_->literal;
+  if (!value_.ends_with(end)) return true;
   const auto texts = tools_->texts.find(name_);
   std::optional<std::string> arguments =
-      XmlArgumentsJson(std::string_view(value_).substr(0, value_.size() - kXmlCallEnd.size()),
+      XmlArgumentsJson(std::string_view(value_).substr(0, value_.size() - end.size()),
                        texts == tools_->texts.end() ? std::set<std::string>() : texts->second);
   if (!arguments || !EndCall(name_, *std::move(arguments), pieces)) return false;
   Take(*part_, pieces);
@@ -219,7 +220,7 @@ CallParser::ObjectCall CallParser::FindObjectCall() const {
   for (const JsonScanner::Member& member : json_.members()) {
     const std::string_view key =
         std::string_view(value_).substr(member.key_begin, member.key_end - member.key_begin);
-    const bool is_name = key == "name";
+    const bool is_name = key == "name" || key == "tool_name";
     if (!is_name && key != "arguments" && key != "parameters") continue;
     const JsonScanner::Member*& found = is_name ? call.name : call.arguments;
     if (found != nullptr) call.is_ambiguous = true;

@@ -11,6 +11,9 @@ CallEdge LiteralEdge(std::string_view text, int next) {
   return {.kind = EdgeKind::kLiteral, .literal = std::string(text), .next = next};
 }
 CallEdge PartEdge(EdgeKind kind, int next) { return {.kind = kind, .literal = {}, .next = next}; }
+CallEdge XmlEdge(std::string_view end, int next) {
+  return {.kind = EdgeKind::kXml, .literal = std::string(end), .next = next};
+}
 CallEdge EndingEdge(CallEdge edge) {
   edge.ends_calls = true;
   return edge;
@@ -20,29 +23,32 @@ CallSyntax TaggedSyntax() {
   CallSyntax syntax;
   syntax.markers = {{std::string(kTaggedCall), 0}};
   syntax.states = {
-      {PartEdge(EdgeKind::kObject, 1), LiteralEdge(kXmlCall, 2)},
+      {PartEdge(EdgeKind::kObject, 1), LiteralEdge(kXmlCall, 2), PartEdge(EdgeKind::kName, 5)},
       {EndingEdge(LiteralEdge(kTaggedCallEnd, CallSyntax::kText))},
       {PartEdge(EdgeKind::kName, 3)},
       {LiteralEdge(">", 4)},
-      {PartEdge(EdgeKind::kXml, 1)},
+      {XmlEdge(kXmlCallEnd, 1)},
+      {EndingEdge(XmlEdge(kTaggedCallEnd, CallSyntax::kText))},
   };
   return syntax;
 }
 
-// A list of objects or a name with arguments, which some models write for either marker.
-CallSyntax ListSyntax(const std::string& marker) {
+// A list of objects or a name with arguments, which some models write for either marker. The list's
+// `end` may be missing.
+CallSyntax ListSyntax(std::string_view marker, std::string_view end) {
   CallSyntax syntax;
-  syntax.markers = {{marker, 0}};
+  syntax.markers = {{std::string(marker), 0}};
   syntax.states = {
       {LiteralEdge("[", 1), PartEdge(EdgeKind::kName, 3)},
       {PartEdge(EdgeKind::kObject, 2)},
-      {LiteralEdge(",", 1), EndingEdge(LiteralEdge("]", CallSyntax::kText))},
+      {LiteralEdge(",", 1), EndingEdge(LiteralEdge("]", end.empty() ? CallSyntax::kText : 7))},
       {EndingEdge(PartEdge(EdgeKind::kArguments, CallSyntax::kText)),
        LiteralEdge(kMistralArguments, 4), LiteralEdge(kMistralCallId, 5)},
       {EndingEdge(PartEdge(EdgeKind::kArguments, CallSyntax::kText))},
       {PartEdge(EdgeKind::kId, 6)},
       {LiteralEdge(kMistralArguments, 4)},
   };
+  if (!end.empty()) syntax.states.push_back({LiteralEdge(end, CallSyntax::kText)});
   return syntax;
 }
 
@@ -92,9 +98,11 @@ CallSyntax SyntaxOf(const CallFormat& format) {
     case CallFormat::Kind::kTagged:
       return TaggedSyntax();
     case CallFormat::Kind::kList:
-      return ListSyntax(format.marker);
+      return ListSyntax(format.marker, format.end);
+    case CallFormat::Kind::kCommand:
+      return ListSyntax(kCommandCalls, kCommandCallsEnd);
     case CallFormat::Kind::kNamed:
-      return ListSyntax(std::string(kMistralCalls));
+      return ListSyntax(kMistralCalls, "");
     case CallFormat::Kind::kDeepSeekV3:
     case CallFormat::Kind::kDeepSeek:
       return DeepSeekSyntax();

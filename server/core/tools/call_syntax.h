@@ -18,10 +18,10 @@ struct CallEdge {
     kObject,     // JSON with name and arguments: a call
     kArguments,  // JSON of the function that was named: a call
     kPython,     // Python's arguments in parentheses: a call
-    kXml,        // arguments as elements, up to </function>: a call
+    kXml,        // arguments as elements, up to the literal: a call
   };
   Kind kind = Kind::kLiteral;
-  std::string literal = {};
+  std::string literal = {};  // kLiteral, kXml
   int next = 0;
   bool ends_calls = false;  // the calls so far are complete
 };

@@ -8,13 +8,25 @@ namespace triptych::server {
 
 inline constexpr std::string_view kTaggedCall = "<tool_call>";
 inline constexpr std::string_view kTaggedCallEnd = "</tool_call>";
+inline constexpr std::string_view kPairKey = "<arg_key>";
+inline constexpr std::string_view kPairKeyEnd = "</arg_key>";
+inline constexpr std::string_view kPairValue = "<arg_value>";
+inline constexpr std::string_view kPairValueEnd = "</arg_value>";
 inline constexpr std::string_view kXmlCall = "<function=";
 inline constexpr std::string_view kXmlCallEnd = "</function>";
+inline constexpr std::string_view kXmlArgument = "<parameter=";
+inline constexpr std::string_view kXmlArgumentEnd = "</parameter>";
 inline constexpr std::string_view kMistralCalls = "[TOOL_CALLS]";
 inline constexpr std::string_view kMistralCallId = "[CALL_ID]";
 inline constexpr std::string_view kMistralArguments = "[ARGS]";
 inline constexpr std::string_view kGraniteCalls = "<|tool_call|>";
+inline constexpr std::string_view kPhiCallsEnd = "<|/tool_call|>";
+inline constexpr std::string_view kPhiToolsEnd = "<|/tool|>";
 inline constexpr std::string_view kFunctoolsCalls = "functools";
+inline constexpr std::string_view kNemotronCalls = "<TOOLCALL>";
+inline constexpr std::string_view kNemotronCallsEnd = "</TOOLCALL>";
+inline constexpr std::string_view kCommandCalls = "<|START_ACTION|>";
+inline constexpr std::string_view kCommandCallsEnd = "<|END_ACTION|>";
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";
 inline constexpr std::string_view kPythonStart = "<|python_start|>";
 inline constexpr std::string_view kPythonEnd = "<|python_end|>";

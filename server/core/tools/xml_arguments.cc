@@ -1,10 +1,12 @@
 #include "server/core/tools/xml_arguments.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/base/json.h"
+#include "server/core/tools/markers.h"
 
 namespace triptych::server {
 namespace {
@@ -19,6 +21,27 @@ std::optional<std::string_view> TakeUntil(std::string_view end, std::string_view
   const std::string_view before = text.substr(0, at);
   text.remove_prefix(at + end.size());
   return before;
+}
+
+bool Take(std::string_view begin, std::string_view& text) {
+  if (!text.starts_with(begin)) return false;
+  text.remove_prefix(begin.size());
+  return true;
+}
+
+// Takes an element, or a pair of them: the key and the value. Absent if there is none.
+std::optional<std::pair<std::string_view, std::string_view>> TakeArgument(std::string_view& text) {
+  std::optional<std::string_view> key, value;
+  if (Take(kPairKey, text)) {
+    key = TakeUntil(kPairKeyEnd, text);
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    if (key && Take(kPairValue, text)) value = TakeUntil(kPairValueEnd, text);
+  } else if (Take(kXmlArgument, text)) {
+    key = TakeUntil(">", text);
+    if (key) value = TakeUntil(kXmlArgumentEnd, text);
+  }
+  if (!value) return std::nullopt;
+  return std::pair(*key, *value);
 }
 
 OrderedJson ValueOf(std::string_view text, bool is_text) {
@@ -38,21 +61,17 @@ OrderedJson ValueOf(std::string_view text, bool is_text) {
 
 std::optional<std::string> XmlArgumentsJson(std::string_view text,
                                             const std::set<std::string>& texts) {
-  constexpr std::string_view kBegin = "<parameter=";
-  constexpr std::string_view kEnd = "</parameter>";
   OrderedJson object = OrderedJson::object();
   while (true) {
     const size_t begin = text.find_first_not_of(" \t\r\n");
     if (begin == text.npos) break;
     text.remove_prefix(begin);
-    if (!text.starts_with(kBegin)) return std::nullopt;
-    text.remove_prefix(kBegin.size());
-    const auto key = TakeUntil(">", text);
-    const auto value = key ? TakeUntil(kEnd, text) : std::nullopt;
-    if (!value || key->empty()) return std::nullopt;
-    std::string name(*key);
+    const auto argument = TakeArgument(text);
+    if (!argument || argument->first.empty()) return std::nullopt;
+    const auto& [key, value] = *argument;
+    std::string name(key);
     if (object.size() == kMaxXmlArguments || object.contains(name)) return std::nullopt;
-    object[name] = ValueOf(*value, texts.contains(name));
+    object[name] = ValueOf(value, texts.contains(name));
   }
   return object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }

@@ -1,4 +1,4 @@
-// Arguments of a call as elements, which newer Qwen models write.
+// Arguments of a call as elements, which newer Qwen and GLM models write.
 #ifndef TRIPTYCH_SERVER_CORE_TOOLS_XML_ARGUMENTS_H_
 #define TRIPTYCH_SERVER_CORE_TOOLS_XML_ARGUMENTS_H_
 
@@ -9,7 +9,8 @@
 
 namespace triptych::server {
 
-// The JSON object of "<parameter=KEY>\nVALUE\n</parameter>" repeated. A value is JSON if it parses
+// The JSON object of "<parameter=KEY>\nVALUE\n</parameter>", or of "<arg_key>KEY</arg_key>" and
+// "<arg_value>VALUE</arg_value>", repeated. A value is JSON if it parses
 // and its key is none of `texts`, and otherwise text. Absent if the text is something else.
 std::optional<std::string> XmlArgumentsJson(std::string_view text,
                                             const std::set<std::string>& texts);

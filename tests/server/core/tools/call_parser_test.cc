@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,51 @@ TEST(CallParserTest, ArgumentsMayBeElements) {
   }
   const std::string deep = call("<parameter=a>" + std::string(100'000, '[') + "</parameter>");
   EXPECT_EQ(ParseInSteps(tools, deep, 1000), "{f {\"a\":\"" + std::string(100'000, '[') + "\"}}");
+}
+
+TEST(CallParserTest, ArgumentsMayBePairsOfElements) {
+  ReplyTools tools = Tools(Kind::kTagged);
+  tools.texts["f"] = {"s"};
+  const std::string call =
+      "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>12</arg_value>\n<arg_key>n</arg_key>\n"
+      "<arg_value>12</arg_value>\n</tool_call>";
+  for (const ReplyTools& each : {tools, Eager(tools)}) {
+    EXPECT_EQ(Parse(each, "So. " + call + "\n<tool_call>get_weather</tool_call>"),
+              R"(So.{f {"s":"12","n":12}}{get_weather {}})");
+    EXPECT_EQ(
+        Parse(each, "<tool_call>f<arg_key>a</arg_key><arg_value>[1,\n{}]</arg_value></tool_call>"),
+        R"({f {"a":[1,{}]}})");
+  }
+  for (const std::string& text :
+       {std::string("<tool_call>g</tool_call>"), std::string("<tool_call>f x</tool_call>"),
+        std::string("<tool_call>f<arg_key>a</arg_key></tool_call>"),
+        std::string("<tool_call>f<arg_key>a</arg_key><arg_value>1</tool_call>"),
+        std::string("<tool_call>f<arg_key></arg_key><arg_value>1</arg_value></tool_call>"),
+        call.substr(0, call.size() - 1)}) {
+    EXPECT_EQ(Parse(tools, text), text);
+  }
+}
+
+TEST(CallParserTest, ListsMayHaveAnEnd) {
+  for (const auto& [format, name, arguments] :
+       {std::tuple(CallFormat{Kind::kList, "<|tool_call|>", "<|/tool_call|>"}, "name", "arguments"),
+        std::tuple(CallFormat{Kind::kList, "<TOOLCALL>", "</TOOLCALL>"}, "name", "arguments"),
+        std::tuple(CallFormat{Kind::kCommand}, "tool_name", "parameters")}) {
+    const CallFrame frame = FrameOf(format, "");
+    const std::string begin = frame.begin + "\n  ", end = "\n" + frame.end;
+    const auto call = [&name = name, &arguments = arguments](const std::string& function) {
+      return R"({"id": "0", ")" + std::string(name) + "\": \"" + function + "\", \"" + arguments +
+             R"(": {"a": 1}})";
+    };
+    const ReplyTools tools = Tools(format);
+    for (const ReplyTools& each : {tools, Eager(tools)}) {
+      EXPECT_EQ(Parse(each, "Well: " + begin + call("f") + ", " + call("get_weather") + end),
+                R"(Well:{f {"a": 1}}{get_weather {"a": 1}})");
+      EXPECT_EQ(Parse(each, begin + call("f") + "] So."), R"({f {"a": 1}} So.)") << "no end";
+    }
+    const std::string broken = begin + call("f") + ", " + call("g") + end;
+    EXPECT_EQ(Parse(tools, broken), broken);
+  }
 }
 
 TEST(CallParserTest, WhatIsNoCallStaysText) {
@@ -315,14 +361,28 @@ TEST(CallParserTest, HostileTextsAreLinear) {
                                            Tools(Kind::kNamed), Tools(Kind::kDeepSeek),
                                            Tools(Kind::kLlama)};
   for (const std::string& text :
-       {repeated("<tool_call>"), repeated("<tool_call>{"), repeated("<tool_call>{\"name\":\""),
-        repeated("<tool_call><function=f>"), "<tool_call><function=f>" + repeated("<parameter=a>"),
+       {repeated("<tool_call>"),
+        repeated("<tool_call>{"),
+        repeated("<tool_call>{\"name\":\""),
+        repeated("<tool_call><function=f>"),
+        "<tool_call><function=f>" + repeated("<parameter=a>"),
         "<tool_call><function=f>" + repeated("<parameter=a></parameter>") + "</function>",
-        repeated("[TOOL_CALLS]["), repeated("[TOOL_CALLS]f[ARGS]"), repeated(" "), repeated("<"),
-        "<tool_call>" + repeated("{\"a\":"), "<tool_call>{\"a\": " + repeated("["),
-        "<tool_call>{\"a\": \"" + repeated("a"), "<tool_call>" + repeated(" "),
-        "[TOOL_CALLS]" + repeated("f"), "[f(" + repeated("a=["), "[f(a='" + repeated("\\"),
-        repeated(DeepSeekCall("f", "{}")), repeated("{\"name\": \"f\"")}) {
+        repeated("<tool_call>f"),
+        "<tool_call>f" + repeated("<arg_key>a</arg_key>"),
+        "<tool_call>f" + repeated("<arg_key>a</arg_key><arg_value></arg_value>") + "</tool_call>",
+        repeated("[TOOL_CALLS]["),
+        repeated("[TOOL_CALLS]f[ARGS]"),
+        repeated(" "),
+        repeated("<"),
+        "<tool_call>" + repeated("{\"a\":"),
+        "<tool_call>{\"a\": " + repeated("["),
+        "<tool_call>{\"a\": \"" + repeated("a"),
+        "<tool_call>" + repeated(" "),
+        "[TOOL_CALLS]" + repeated("f"),
+        "[f(" + repeated("a=["),
+        "[f(a='" + repeated("\\"),
+        repeated(DeepSeekCall("f", "{}")),
+        repeated("{\"name\": \"f\"")}) {
     for (const ReplyTools& tools : formats) {
       for (const ReplyTools& each : {tools, Eager(tools)}) {
         CallParser parser(std::make_shared<const ReplyTools>(each));

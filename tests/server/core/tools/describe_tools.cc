@@ -16,6 +16,8 @@ std::string NameOf(CallFormat::Kind kind) {
       return "tagged";
     case CallFormat::Kind::kList:
       return "list";
+    case CallFormat::Kind::kCommand:
+      return "command";
     case CallFormat::Kind::kNamed:
       return "named";
     case CallFormat::Kind::kDeepSeekV3:

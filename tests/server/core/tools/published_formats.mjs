@@ -5,14 +5,14 @@ import { spawnSync } from 'node:child_process';
 import { PACKAGE, publishedTemplates } from '../../../jinja/published_templates.mjs';
 import { install } from '../../npm_packages.mjs';
 
-// The format and its marker of each model whose template has functions or calls. The server does not know
-// the formats of Command (<|START_ACTION|>), GLM-4, Nemotron Mini and Phi-4: it asks for Llama's or Hermes's.
+// The format and its marker of each model whose template has functions or calls. The templates of
+// GLM-4 and Nemotron Mini do not show how calls are written: the server asks for Hermes's.
 const EXPECTED = {
   'library/cogito:14b': 'tagged',
   'library/cogito:3b': 'llama',
-  'library/command-a:111b': 'llama',
-  'library/command-r7b-arabic:7b': 'llama',
-  'library/command-r7b:7b': 'llama',
+  'library/command-a:111b': 'command',
+  'library/command-r7b-arabic:7b': 'command',
+  'library/command-r7b:7b': 'command',
   'library/deepcoder:14b': 'deepseek_v3',
   'library/deepseek-r1:8b': 'deepseek_v3',
   'library/deepseek-r1:latest': 'deepseek_v3',
@@ -35,8 +35,8 @@ const EXPECTED = {
   'library/llama4:latest': 'llama',
   'library/nemotron-mini:4b': 'tagged',
   'library/nemotron:70b': 'llama',
-  'library/phi4-mini-reasoning:3.8b': 'tagged',
-  'library/phi4-mini:3.8b': 'tagged',
+  'library/phi4-mini-reasoning:3.8b': 'list <|tool_call|>',
+  'library/phi4-mini:3.8b': 'list <|tool_call|>',
   'library/qwen2.5-coder:1.5b': 'tagged',
   'library/qwen2.5:0.5b': 'tagged',
   'library/qwen3-coder:30b': 'tagged',

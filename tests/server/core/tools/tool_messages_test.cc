@@ -140,6 +140,13 @@ TEST(ToolMessagesTest, TheFormatIsThatOfTheTemplatesText) {
   EXPECT_EQ(kind("<tool_call>\n{\"name\": <function-name>"), Kind::kTagged);
   EXPECT_EQ(kind("[TOOL_CALLS] ["), Kind::kList);
   EXPECT_EQ(FormatOf("... <|tool_call|> ...").value().marker, "<|tool_call|>");
+  EXPECT_EQ(FormatOf("... <|tool_call|> ...").value().end, "");
+  EXPECT_EQ(FormatOf("'<|tool|>' + tools + '<|/tool|>'").value(),
+            (CallFormat{Kind::kList, "<|tool_call|>", "<|/tool_call|>"}));
+  EXPECT_EQ(FormatOf("<TOOLCALL>[{{ calls }}]</TOOLCALL>").value(),
+            (CallFormat{Kind::kList, "<TOOLCALL>", "</TOOLCALL>"}));
+  EXPECT_EQ(kind("<|START_ACTION|>[{\"tool_name\": x, \"parameters\": y}]"), Kind::kCommand);
+  EXPECT_EQ(kind("<tool_call>{{ name }}<arg_key>"), Kind::kTagged);
   EXPECT_EQ(kind("[TOOL_CALLS]' + name + '[ARGS]"), Kind::kNamed);
   EXPECT_EQ(kind("<｜tool▁calls▁begin｜> ... ```json"), Kind::kDeepSeekV3);
   EXPECT_EQ(kind("<｜tool▁calls▁begin｜>"), Kind::kDeepSeek);
@@ -157,8 +164,10 @@ TEST(ToolMessagesTest, TheFormatIsThatOfTheTemplatesText) {
 TEST(ToolMessagesTest, WrittenCallsAreRead) {
   for (const CallFormat& format :
        {CallFormat{}, CallFormat{.kind = Kind::kList, .marker = "functools"},
-        CallFormat{.kind = Kind::kNamed}, CallFormat{.kind = Kind::kDeepSeekV3},
-        CallFormat{.kind = Kind::kDeepSeek}, CallFormat{.kind = Kind::kLlama}}) {
+        CallFormat{.kind = Kind::kList, .marker = "<TOOLCALL>", .end = "</TOOLCALL>"},
+        CallFormat{.kind = Kind::kCommand}, CallFormat{.kind = Kind::kNamed},
+        CallFormat{.kind = Kind::kDeepSeekV3}, CallFormat{.kind = Kind::kDeepSeek},
+        CallFormat{.kind = Kind::kLlama}}) {
     ReplyTools tools;
     tools.format = format;
     tools.names = {"f", "g"};
@@ -196,8 +205,8 @@ bool Fits(const CallForm& form, const std::string& text) {
 }
 
 TEST(CallGrammarTest, RequiredCallsFitTheirSchemas) {
-  for (const Kind kind :
-       {Kind::kTagged, Kind::kNamed, Kind::kDeepSeekV3, Kind::kDeepSeek, Kind::kLlama}) {
+  for (const Kind kind : {Kind::kTagged, Kind::kNamed, Kind::kDeepSeekV3, Kind::kDeepSeek,
+                          Kind::kLlama, Kind::kCommand}) {
     CallForm form = Form(kind, /*may_answer=*/false);
     const auto text = [&](const std::vector<ToolCall>& calls) {
       return CallsText(form.format, calls);
