@@ -32,11 +32,14 @@ class Reader {
     attention_ = TakeNested("attn_config");
     experts_ = TakeNested("moe");
     // LongCat's layers have two attentions and two MLPs each.
-    paired_ = fields_.Has("zero_expert_num");
+    paired_ = type().starts_with("longcat_flash") || fields_.Has("zero_expert_num");
     num_layers_ =
         paired_ ? 2 * RequiredInt(fields_, {"num_layers"}, {1, config_limits::kLayers.high / 2})
                 : RequiredInt(fields_, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"},
                               config_limits::kLayers);
+    if (paired_) {
+      empty_experts_ = fields_.Int("zero_expert_num", {0, config_limits::kExperts.high});
+    }
     heads_ =
         RequiredInt(fields_, {"num_attention_heads", "n_head", "n_heads", "num_heads"}, kWidth);
     hidden_ = RequiredInt(fields_, {"hidden_size", "n_embd", "d_model", "dim"}, kWidth);
@@ -69,13 +72,21 @@ class Reader {
       fields_ = fields_.Inside(field, fields_.Take(field, nullptr));
       fields_.DropNulls();
       outline_.model_type = fields_.Text("model_type", type());
-      outline_.facts.push_back("read from " + std::string(field) +
-                               ": the language model alone, without encoders of images or sound");
+      SayWhatIsRead("from " + std::string(field));
       break;
+    }
+    // Mistral's params.json has the fields of the language model next to those of the encoder.
+    if (fields_.left_over().value("vision_encoder", Json()).is_object()) {
+      SayWhatIsRead("without vision_encoder");
     }
     if (type().size() > kShownBytes) {
       fields_.RefuseValue("model_type", type(), "allowed: a text of at most 80 bytes");
     }
+  }
+
+  void SayWhatIsRead(const std::string& how) {
+    outline_.facts.push_back("read " + how +
+                             ": the language model alone, without encoders of images or sound");
   }
 
   // Some files nest the fields of attention, or of experts.
@@ -370,23 +381,20 @@ class Reader {
     const auto sparse = static_cast<double>(paired_ ? num_layers_ / 2 : SparseLayers());
     const double dense = static_cast<double>(num_layers_) - (paired_ ? 0 : sparse);
     if (dense > 0 && !inner) return false;
+    if (paired_) SayEmptyExperts(weights);
     weights.expert = sparse * matrices * d * expert;
-    weights.always +=
-        dense * matrices * d * inner.value_or(0) +
-        sparse * (d * static_cast<double>(weights.experts + TakeEmptyExperts(weights)) +
-                  matrices * d * SharedWidth(expert));
+    weights.always += dense * matrices * d * inner.value_or(0) +
+                      sparse * (d * static_cast<double>(weights.experts + empty_experts_) +
+                                matrices * d * SharedWidth(expert));
     return true;
   }
 
   // LongCat's routed experts that return their input.
-  int64_t TakeEmptyExperts(const OutlineWeights& weights) {
-    if (!paired_) return 0;
-    const int64_t empty = fields_.Int("zero_expert_num", {0, config_limits::kExperts.high});
+  void SayEmptyExperts(const OutlineWeights& weights) {
     outline_.facts.push_back("a token chooses " + FormatCount(weights.chosen) + " of " +
-                             FormatCount(weights.experts + empty) + " experts, " +
-                             FormatCount(empty) +
+                             FormatCount(weights.experts + empty_experts_) + " experts, " +
+                             FormatCount(empty_experts_) +
                              " of which have no weights: it uses at most those printed");
-    return empty;
   }
 
   JsonFields& OfExperts() { return experts_ ? *experts_ : fields_; }
@@ -473,7 +481,8 @@ class Reader {
   int64_t key_ = 0, value_ = 0;                                // of one head
   int64_t latent_ = 0, rope_ = 0, nope_ = 0, query_rank_ = 0;  // of MLA; latent_ 0: none
   int64_t indexer_ = 0, indexer_heads_ = 0, indexer_top_ = 0;  // 0: none
-  bool paired_ = false;                                        // num_layers_ counts halves
+  int64_t empty_experts_ = 0;  // of LongCat, which return their input
+  bool paired_ = false;        // num_layers_ counts halves
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ struct ModelOutline {
   int64_t state_layers = 0;
   std::optional<int64_t> state_elements;
   std::string state_formula;         // "24 layers x (...)", if there is a size
-  std::vector<std::string> facts;    // sentences about layers that cache less, or nothing
+  std::vector<std::string> facts;    // sentences about layers that cache less, and parts left out
   std::vector<std::string> unknown;  // sentences about what the file does not tell
 };
 

@@ -241,6 +241,16 @@ TEST(ModelOutlineTest, LayersOfTwoAttentions) {
             std::vector<std::string>({"the number of weights is not known (tables of n-grams)"}));
 }
 
+TEST(ModelOutlineTest, SaysThatEncodersAreLeftOut) {
+  const std::string alone = ": the language model alone, without encoders of images or sound";
+  EXPECT_THAT(Outline(Published("gemma-3-27b")).facts,
+              testing::Contains("read from text_config" + alone));
+  const Json large = Published("mistral-large-3");
+  EXPECT_THAT(Outline(large).facts, testing::ElementsAre("read without vision_encoder" + alone));
+  EXPECT_THAT(Outline(published::With(large, {{"vision_encoder", nullptr}})).facts,
+              testing::IsEmpty());
+}
+
 TEST(ModelOutlineTest, SaysWhatTheFileDoesNotTell) {
   const ModelOutline states = Outline(Dense({{"full_attention_interval", 4}}));
   EXPECT_EQ(states.state_layers, 6);
@@ -320,6 +330,10 @@ TEST(ModelOutlineTest, AbsurdConfigsGiveOneClearLine) {
   expect({{"compress_ratios", {4, 128}}}, "compress_ratios is [4,128]; the cache of such layers");
   expect({{"cli_factor", 2}}, "cli_factor is 2; the cache of such layers");
   expect({{"zero_expert_num", 1}}, "num_layers is missing");
+  expect({{"model_type", "longcat_flash_ngram"}, {"num_layers", 4}}, "zero_expert_num is missing");
+  expect({{"model_type", "longcat_flash"}, {"num_layers", 4}, {"zero_expert_num", nullptr}},
+         "zero_expert_num is missing");
+  expect({{"num_layers", 4}, {"zero_expert_num", -1}}, "zero_expert_num is -1; allowed");
   expect({{"moe", {{"num_experts", 8}, {"num_experts_per_tok", 9}}}},
          "moe: num_experts_per_tok is 9; allowed: an integer from 1 to 8");
   expect({{"is_encoder_decoder", true}}, "is_encoder_decoder is true; supported: decoders");

@@ -100,6 +100,9 @@ class PageTest(unittest.TestCase):
         self.assertIsInstance(program_, dict, file)
         for member in ("model_type", "context", "devices"):
             self.assertEqual(page[member], program_[member], f"{file}: {member}")
+        # The program adds what several devices share.
+        facts = program_["facts"] if page["devices"] == 1 else program_["facts"][:len(page["facts"])]
+        self.assertEqual(page["facts"], facts, file)
         # CACHE_FORMATS, in the order of the program.
         self.assertEqual(page["each_device"], program_["each_device"], file)
         if program_["served"]:
@@ -140,7 +143,8 @@ class PageTest(unittest.TestCase):
                        {"hybrid_override_pattern": "M"}, {"compress_ratios": [4]}, {"is_encoder_decoder": True},
                        {"num_experts": 2, "num_experts_per_tok": 3}, {"hidden_size": "wide"},
                        {"num_kv_shared_layers": 4}, {"attn_layer_indices": [4]}, {"cli_factor": 2},
-                       {"zero_expert_num": 1}, {"moe": {"num_experts": 2, "num_experts_per_tok": 3}}):
+                       {"zero_expert_num": 1}, {"model_type": "longcat_flash", "num_layers": 4},
+                       {"moe": {"num_experts": 2, "num_experts_per_tok": 3}}):
             config = self.directory / "config.json"
             config.write_text(json.dumps({**base, **fields}))
             refusal = program(config)
