@@ -46,9 +46,6 @@ constexpr int64_t kBytesPerPosition = int64_t{4} * 8;
 constexpr int64_t kBytesBesidePrompt = int64_t{64} << 10;
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
 
-// GPU memory that models leave free, for kernel code, CUDA graphs and fragmentation.
-constexpr int64_t kDeviceHeadRoom = int64_t{512} << 20;
-
 // Number of the first batch of events: those of a later process are higher, so that a reader that
 // resumes after a restart cannot take them for the next of the old ones.
 uint64_t FirstKvEvents() {
@@ -320,6 +317,7 @@ Server::~Server() {
 }
 
 bool Server::Shutdown(std::chrono::milliseconds drain_timeout) {
+  // HTTP first: a client that sees NOT_SERVING never finds /health at 200.
   if (http_server_ != nullptr) http_server_->StartDrain();
   grpc_server_->StartDrain();
   const bool drained = core_->requests.Drain(drain_timeout);

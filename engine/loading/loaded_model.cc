@@ -337,18 +337,20 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
   config.max_position_embeddings = ServedPositions(options);
   const WeightFormats formats = ServedFormats(stored, options);
   const CacheFormat cache = ServedCacheFormat(formats, options);
-  const int64_t cache_position =
+  const int64_t bytes_per_position =
       MakeCacheGeometry(config, cache, options.backend.block_positions).BytesPerPosition();
   switch (Place(options.device, formats, cache).backend) {
     case Placement::Backend::kCpu:
       break;
     case Placement::Backend::kCuda: {
       const CudaModelBytes bytes = CountCudaModelBytes(config, ServedBackend(cache, options));
-      return {
-          .cache_position = cache_position, .weights = bytes.weights, .workspace = bytes.workspace};
+      return {.weights = bytes.weights,
+              .workspace = bytes.workspace,
+              .cache_bytes_per_position = bytes_per_position};
     }
     case Placement::Backend::kTensors:
-      return {.cache_position = cache_position, .weights = ParameterBytes(config, formats)};
+      return {.weights = ParameterBytes(config, formats),
+              .cache_bytes_per_position = bytes_per_position};
   }
   int64_t loading = cpu::UnpackedBytes(config, formats,
                                        ReadAs(options, formats).value_or(TensorFormat::kFloat32));
@@ -357,11 +359,11 @@ LoadedBytes CountLoadedBytes(const LoadOptions& options) {
   if (config.attention == AttentionKind::kMla) {
     expand_from = cpu::ExpandFrom(config, options.backend.expand_from);
   }
-  return {.cache_position = cache_position,
-          .weights = cpu::CountStep(config, formats, expand_from).weight_bytes,
+  return {.weights = cpu::CountStep(config, formats, expand_from).weight_bytes,
           .prompts = expand_from ? MostScratchBytes(config) : 0,
           .workspace = 0,
-          .loading = loading};
+          .loading = loading,
+          .cache_bytes_per_position = bytes_per_position};
 }
 
 LoadedModel LoadModel(const LoadOptions& options, std::shared_ptr<kernels::KernelContext> context) {

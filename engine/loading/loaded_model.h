@@ -58,13 +58,13 @@ int64_t ServedPositions(const LoadOptions& options);
 
 // Memory that a model takes on its device, in bytes. Known before any tensor is read.
 struct LoadedBytes {
-  int64_t cache_position = 0;  // of the KV cache
-  int64_t weights = 0;         // packed
-  int64_t prompts = 0;         // on the CPU: most for expanded keys and values during prefill
-  int64_t workspace = 0;       // on a GPU: scratch memory of steps
+  int64_t weights = 0;    // packed
+  int64_t prompts = 0;    // on the CPU: most for expanded keys and values during prefill
+  int64_t workspace = 0;  // on a GPU: scratch memory of steps
   // On the CPU: approximate peak of loading besides the weights. Freed before the cache is
   // allocated.
   int64_t loading = 0;
+  int64_t cache_bytes_per_position = 0;  // CacheGeometry::BytesPerPosition
 };
 
 // Throws LoadError if the checkpoint cannot be converted as the options ask, and
@@ -79,6 +79,10 @@ void CheckDevice(const std::string& name, const AskedWeightFormats& weights,
 // Free memory in bytes of a GPU, named as for CheckDevice. Absent for the CPU, and for a GPU that
 // CudaDevices does not list. Throws LoadError if CUDA reports an error.
 std::optional<int64_t> FreeDeviceBytes(const std::string& name);
+
+// GPU memory that a server's models leave free, in bytes: for kernel code, CUDA graphs and
+// fragmentation.
+inline constexpr int64_t kDeviceHeadRoom = int64_t{512} << 20;
 
 // Loads a checkpoint, converts it if options.conversion is set, and chooses the backend: on the CPU
 // backend/cpu; on a GPU backend/cuda for weights and a cache in bfloat16, otherwise backend/tensors

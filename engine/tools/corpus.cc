@@ -17,6 +17,15 @@ constexpr uint64_t kMaxTextBytes = uint64_t{1} << 32;
 
 }  // namespace
 
+void CheckTokens(std::span<const int32_t> tokens, const std::filesystem::path& file,
+                 const ModelConfig& config, const std::string& model) {
+  const auto most = std::max_element(tokens.begin(), tokens.end());
+  if (most == tokens.end() || *most < config.vocab_size) return;
+  throw LoadError(file.string() + ": holds token " + std::to_string(*most) +
+                  " of the tokenizer; allowed: tokens below vocab_size = " +
+                  std::to_string(config.vocab_size) + " of " + model);
+}
+
 const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256) {
   const auto found = std::find_if(texts.begin(), texts.end(),
                                   [&](const TrainingText& text) { return text.sha256 == sha256; });
@@ -45,12 +54,7 @@ Corpus::Corpus(const std::filesystem::path& file, const Tokenizer& tokenizer,
                              " is out of range; allowed: 0 to less than 1");
   }
   const std::vector<int32_t> ids = tokenizer.Encode(text);
-  if (const auto most = std::max_element(ids.begin(), ids.end());
-      most != ids.end() && *most >= config.vocab_size) {
-    throw LoadError(file.string() + ": holds token " + std::to_string(*most) +
-                    " of the tokenizer; allowed: tokens below vocab_size = " +
-                    std::to_string(config.vocab_size) + " of " + model);
-  }
+  CheckTokens(ids, file, config, model);
   const at::Tensor tokens =
       at::tensor(at::IntArrayRef(std::vector<int64_t>(ids.begin(), ids.end())), at::kLong);
   const auto held_out_tokens =

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,10 @@ class Corpus {
   at::Tensor train_;     // [tokens] int64
   at::Tensor held_out_;  // [tokens] int64
 };
+
+// Throws LoadError if the model lacks one of the tokens of the text `file`. `model` is its name.
+void CheckTokens(std::span<const int32_t> tokens, const std::filesystem::path& file,
+                 const ModelConfig& config, const std::string& model);
 
 // The entry of a model's record for a text, or null.
 const TrainingText* FindText(const std::vector<TrainingText>& texts, const std::string& sha256);

@@ -2,13 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <sstream>
-#include <stdexcept>
 #include <utility>
 
 #include "engine/base/parse.h"
 #include "engine/base/quoted.h"
 #include "engine/checkpoint/open_checkpoint.h"
-#include "engine/loading/loaded_model.h"
 
 namespace triptych::tools {
 
@@ -32,19 +30,6 @@ CLI::Validator IsCheckpoint() {
                    : Quoted(path) + " is not a directory or a .gguf file";
       },
       "DIR|GGUF");
-}
-
-CLI::Validator IsDevice() {
-  return CLI::Validator(
-      [](std::string& name) -> std::string {
-        try {
-          CheckDevice(name, {}, {});
-          return "";
-        } catch (const std::invalid_argument& e) {
-          return e.what();
-        }
-      },
-      "DEVICE");
 }
 
 CLI::Option* AddName(CLI::App& command, const std::string& flag,

@@ -23,9 +23,6 @@ CLI::Validator NumberIn(double low, double high);
 // An existing checkpoint: a directory or a .gguf file.
 CLI::Validator IsCheckpoint();
 
-// A device that is there: cpu, cuda or cuda:N, as CheckDevice has it.
-CLI::Validator IsDevice();
-
 // An option that takes one of `names`, with which `set` is called.
 CLI::Option* AddName(CLI::App& command, const std::string& flag,
                      const std::function<void(const std::string&)>& set,

@@ -58,16 +58,16 @@ std::string ExpertsText(const ModelConfig& config) {
 std::string DeviceText(const std::filesystem::path& model, const std::string& device) {
   LoadOptions options{
       .name = {}, .checkpoint = checkpoint::OpenCheckpoint(model), .device = device};
-  options.backend.kv_cache_bytes = int64_t{1} << 30;
+  options.backend.kv_cache_bytes = int64_t{1} << 30;  // or less, on a machine with little memory
   std::ostringstream text;
-  const std::optional<int64_t> free = FreeDeviceBytes(device);
-  if (free) {
-    options.backend.kv_cache_bytes = *free;  // rotary tables grow with the cache
-    options.engine.max_batch_tokens = kDefaultGpuBatchTokens;
-  }
   try {
+    const std::optional<int64_t> free = FreeDeviceBytes(device);
+    if (free) {
+      options.backend.kv_cache_bytes = *free;  // rotary tables grow with the cache
+      options.engine.max_batch_tokens = kDefaultGpuBatchTokens;
+    }
     const LoadedBytes bytes = CountLoadedBytes(options);
-    text << "weights " << bytes.weights << " bytes, cache " << bytes.cache_position
+    text << "weights " << bytes.weights << " bytes, cache " << bytes.cache_bytes_per_position
          << " per position";
     if (bytes.workspace > 0) {
       text << ", workspace " << bytes.workspace << " for steps of "
@@ -75,7 +75,12 @@ std::string DeviceText(const std::filesystem::path& model, const std::string& de
     }
     if (bytes.prompts > 0) text << ", prompts up to " << bytes.prompts;
     if (bytes.loading > 0) text << ", loading about " << bytes.loading;
-    if (free) text << "; " << *free << " are free";
+    if (!free) return text.str();
+    text << "; " << *free << " are free";
+    const int64_t block = bytes.cache_bytes_per_position * options.backend.block_positions;
+    if (*free - bytes.weights - bytes.workspace - kDeviceHeadRoom < block) {
+      text << "; not served: no block of the cache fits, as " << kDeviceHeadRoom << " stay unused";
+    }
   } catch (const LoadError& e) {
     text << "not served: " << e.what();
   }

@@ -25,10 +25,8 @@ void AddInspectCommand(CLI::App& app, Invocation& invocation) {
   const auto flags = std::make_shared<InspectFlags>();
   AddModel(*command, "model", flags->model);
   command->add_flag("--tensors", flags->tensors, "list of all tensors");
-  command
-      ->add_option("--device", flags->device,
-                   "device whose memory a server would take: cpu, cuda or cuda:N [none]")
-      ->check(IsDevice());
+  command->add_option("--device", flags->device,
+                      "device whose memory a server would take: cpu, cuda or cuda:N [none]");
   command->callback([&invocation, flags] {
     invocation.run = [flags] {
       Inspect(flags->model, flags->tensors, flags->device);

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/write_weights.h"
+#include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
+#include "tests/support/process.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -33,17 +36,36 @@ TEST(InspectTest, SaysWhatAPositionTakesInEveryFormatOfTheCache) {
 
 TEST(InspectTest, SaysWhatAServerTakesOnTheCpu) {
   const TempDir dir;
-  SaveCheckpoint(dir.path() / "model", SmallModel(AttentionKind::kMha),
-                 RandomWeights(SmallModel(AttentionKind::kMha), 1));
-  const LoadedBytes bytes = CountLoadedBytes(
-      {.name = {}, .checkpoint = checkpoint::OpenCheckpoint(dir.path() / "model")});
+  SaveCheckpoint(dir.path() / "model", SmallModel(AttentionKind::kMla),
+                 RandomWeights(SmallModel(AttentionKind::kMla), 1));
+  const LoadOptions options{.name = {},
+                            .checkpoint = checkpoint::OpenCheckpoint(dir.path() / "model"),
+                            .backend = {.kv_cache_bytes = 1 << 20}};
+  const LoadedBytes bytes = CountLoadedBytes(options);
+  const LoadedModel model = LoadModel(options, std::make_shared<kernels::KernelContext>(1));
   testing::internal::CaptureStdout();
   Inspect(dir.path() / "model", /*list_tensors=*/false, "cpu");
   EXPECT_THAT(
       testing::internal::GetCapturedStdout(),
       testing::HasSubstr("\n  on cpu               weights " + std::to_string(bytes.weights) +
-                         " bytes, cache " + std::to_string(bytes.cache_position) +
+                         " bytes, cache " + std::to_string(model.info.geometry.BytesPerPosition()) +
                          " per position, loading about " + std::to_string(bytes.loading) + "\n"));
+}
+
+TEST(InspectTest, TheCommandTakesADevice) {
+  const auto inspect_on = [](const std::string& device) {
+    return Process({TRIPTYCH_MODEL_PROGRAM, "inspect", TRIPTYCH_MODELS_DIR "/shakespeare-mla",
+                    "--device", device},
+                   {})
+        .Wait();
+  };
+  const Process::Result cpu = inspect_on("cpu");
+  EXPECT_EQ(cpu.exit_code, 0);
+  EXPECT_THAT(cpu.out, testing::HasSubstr("\n  on cpu               weights "));
+  const Process::Result none = inspect_on("cuda:99");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, testing::StartsWith("triptych-model: cuda:99 is not available"));
 }
 
 TEST(InspectTest, SaysWhichLayersHaveAWindow) {

@@ -96,18 +96,21 @@ bool VerifyModel(const VerifyModelOptions& options);
 struct VerifyDeviceOptions {
   std::filesystem::path model;
   std::filesystem::path text;
-  std::string device = "cuda";  // as of CheckDevice
+  std::string device = "cuda";  // a GPU, as of CheckDevice
   int64_t prompt = 256;         // most tokens of the text
   int64_t generated = 64;
-  double tolerance = 0.1;  // nats
-  int threads = 1;         // of the CPU
+  // In nats. On the emulated GPU, the four layers of a shipped model differ by a root mean square
+  // below 0.005, and by 0.026 at most. Errors grow with the layers.
+  double tolerance = 0.1;
+  int threads = 1;  // of the CPU
 };
 
 // Compares a server's engine on a device with one on the CPU, both in bfloat16: the
 // log-probabilities of the text's first tokens, and the greedy text after them. Holds if the root
 // mean square of the differences is within the tolerance, and the greedy texts are equal up to a
 // token at which the CPU's log-probabilities of both choices differ by no more than the tolerance.
-// Throws LoadError, std::invalid_argument as CheckDevice does, and std::runtime_error.
+// Throws LoadError, std::invalid_argument for "cpu" and as CheckDevice does, and
+// std::runtime_error.
 bool VerifyDevice(const VerifyDeviceOptions& options);
 
 }  // namespace triptych::tools

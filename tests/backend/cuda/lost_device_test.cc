@@ -2,10 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 
-#include "tests/server/http/http_client.h"
 #include "tests/server/server_process.h"
 #include "tests/server/test_server.h"
 
@@ -23,19 +21,9 @@ const std::string kError = "cuda:0, Emulated GPU: CUDA: unspecified launch failu
 
 TEST(LostDevice, RequestsFailHealthSaysSoAndTheProcessEnds) {
   const std::string model = "mla=" TRIPTYCH_MODELS_DIR "/shakespeare-mla";
-  ServerProcess server(
-      {"--model", model, "--device", "cuda", "--kv-cache-bytes", "4MiB", "--http", "127.0.0.1:0"},
-      {"TRIPTYCH_EMULATED_STEPS=3"});
+  ServerProcess server({"--model", model, "--device", "cuda", "--kv-cache-bytes", "4MiB"},
+                       {"TRIPTYCH_EMULATED_STEPS=3"});
   ASSERT_NE(server.address(), "");
-  std::string http_address;
-  for (const std::string& line : server.lines()) {
-    const std::string before = "HTTP on ";
-    if (const size_t at = line.find(before); at != line.npos) {
-      http_address = line.substr(at + before.size());
-    }
-  }
-  HttpClient http(http_address);
-  EXPECT_EQ(http.Get("/health").status, 200);
   const auto health_stub = grpc::health::v1::Health::NewStub(OwnConnection(server.address()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kForever);
@@ -53,9 +41,6 @@ TEST(LostDevice, RequestsFailHealthSaysSoAndTheProcessEnds) {
 
   ASSERT_TRUE(health->Read(&state));
   EXPECT_EQ(state.status(), HealthCheckResponse::NOT_SERVING);
-  if (const std::optional<HttpAnswer> answer = http.TryGet("/health")) {
-    EXPECT_EQ(answer->status, 503);
-  }
   EXPECT_EQ(server.Wait(), 1);
   EXPECT_THAT(server.lines(), Contains(EndsWith(" critical " + kError + "; stopping")));
   EXPECT_THAT(server.lines(), Contains(HasSubstr(" critical ")).Times(1));

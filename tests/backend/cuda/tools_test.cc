@@ -1,4 +1,4 @@
-// Tests of the commands of triptych-model that name a GPU, on the emulated GPU.
+// Tests of Inspect and VerifyDevice, which commands of triptych-model call, on the emulated GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,13 +10,16 @@
 #include "engine/base/error.h"
 #include "engine/base/json.h"
 #include "engine/checkpoint/open_checkpoint.h"
+#include "engine/decoder/write_weights.h"
 #include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/tools/inspect.h"
 #include "engine/tools/research/verify.h"
+#include "tests/backend/cuda/emulation/emulation.h"
+#include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace triptych::tools::gpu_test {
+namespace triptych::tools::tools_test {
 namespace {
 
 using testing::EndsWith;
@@ -58,6 +61,21 @@ TEST(InspectOnGpu, SaysWhyAModelIsNotServed) {
                         "context; the CUDA backend allows only a context up to the window"));
 }
 
+TEST(InspectOnGpu, SaysThatAModelDoesNotFit) {
+  const emulation::LimitsScope limits({.memory_bytes = kDeviceHeadRoom});
+  EXPECT_THAT(
+      InspectOn(kModel, "cuda"),
+      HasSubstr("; 536870912 are free; not served: no block of the cache fits, as 536870912 "
+                "stay unused\n"));
+}
+
+TEST(InspectOnGpu, SaysThatTheGpuFails) {
+  const emulation::LostDeviceScope lost;
+  EXPECT_THAT(InspectOn(kModel, "cuda"),
+              HasSubstr("\n  on cuda              not served: cuda:0: CUDA: unspecified launch "
+                        "failure\n"));
+}
+
 TEST(InspectOnGpu, RefusesADeviceThatIsNotThere) {
   EXPECT_THAT(
       [] { Inspect(kModel, /*list_tensors=*/false, "cuda:1"); },
@@ -92,14 +110,49 @@ TEST_F(VerifyOnGpuTest, RoundingDiffersBeyondATinyTolerance) {
               EndsWith("\ndifferent at a tolerance of 1e-07 nats\n"));
 }
 
+// The CPU computes at most 512 tokens in a step, the GPU 2048.
+TEST_F(VerifyOnGpuTest, ComparesEveryTokenOfAPromptThatTakesSeveralSteps) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.max_position_embeddings = 4096;
+  config.num_hidden_layers = 1;
+  SaveCheckpoint(directory_.path() / "model", config, RandomWeights(config, 1));
+  std::ofstream(text_) << std::string(2100, 'a');
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(VerifyDevice(
+      {.model = directory_.path() / "model", .text = text_, .prompt = 2100, .generated = 1}));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("prompt           2100 tokens of"));
+}
+
+TEST_F(VerifyOnGpuTest, RefusesTokensThatTheModelLacks) {
+  std::filesystem::copy(kModel, directory_.path() / "model",
+                        std::filesystem::copy_options::recursive);
+  const std::filesystem::path file = directory_.path() / "model" / "config.json";
+  Json config = Json::parse(std::ifstream(file));
+  config["vocab_size"] = 'y';
+  std::ofstream(file) << config;
+  EXPECT_THAT([&] { VerifyDevice({.model = directory_.path() / "model", .text = text_}); },
+              ThrowsMessage<LoadError>(HasSubstr("play.txt: holds token 121 of the tokenizer; "
+                                                 "allowed: tokens below vocab_size = 121 of ")));
+}
+
+TEST_F(VerifyOnGpuTest, RefusesTheCpuAndAContextWithoutRoom) {
+  EXPECT_THAT([&] { VerifyDevice({.model = kModel, .text = text_, .device = "cpu"}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("allowed: cuda, cuda:N")));
+  EXPECT_THAT([&] { VerifyDevice({.model = kModel, .text = text_, .generated = 511}); },
+              ThrowsMessage<std::invalid_argument>(
+                  "prompt: room for 1 tokens, before 511 generated ones in a context of 512; "
+                  "allowed: 2 and more"));
+}
+
 TEST_F(VerifyOnGpuTest, RefusesADeviceThatIsNotThereAndATextWithoutTokens) {
   EXPECT_THAT(
       [&] { VerifyDevice({.model = kModel, .text = text_, .device = "cuda:7"}); },
       ThrowsMessage<std::invalid_argument>("cuda:7 is not available; allowed: cpu, cuda:0"));
   std::ofstream(text_, std::ios::trunc).close();
   EXPECT_THAT([&] { VerifyDevice({.model = kModel, .text = text_}); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("allowed: 2 and more")));
+              ThrowsMessage<std::runtime_error>(
+                  HasSubstr("play.txt: a prompt of 1 tokens; allowed: 2 and more")));
 }
 
 }  // namespace
-}  // namespace triptych::tools::gpu_test
+}  // namespace triptych::tools::tools_test

@@ -273,6 +273,7 @@ cudaError_t cudaMallocHost(void** array, size_t bytes) {
 cudaError_t cudaFreeHost(void* array) { return Free(host_memory, array); }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (lost != cudaSuccess) return Fail(lost);
   *total = static_cast<size_t>(limits.memory_bytes);
   *free = static_cast<size_t>(std::max<int64_t>(limits.memory_bytes - MemoryInUse(), 0));
   return cudaSuccess;
