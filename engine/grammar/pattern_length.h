@@ -12,7 +12,8 @@ namespace triptych::grammar {
 
 // Those texts of `content` that have between `min` and `max` characters; `max` may be
 // Expressions::kUnbounded. Absent if the length of `content` varies in several places, or in a
-// repetition of texts of different lengths. REQUIRES: ParsePattern made `content` with `json`.
+// repetition of texts of different lengths, or if it has boundaries. REQUIRES: ParsePattern made
+// `content` with `json`.
 std::optional<Expression> WithLength(Expressions& expressions, const JsonText& json,
                                      Expression content, int32_t min, int32_t max);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ const std::vector<AsciiClass>& AsciiClasses() {
   return classes;
 }
 
-// Ranges that a class of Unicode counts as in addition to its own, for the time that it takes.
+// Ranges that a class of Unicode counts as in addition to its own, for finding it by its name.
 constexpr size_t kUnicodeClassRanges = 64;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -139,15 +140,21 @@ class RegexParser final : Scanner {
 
   Expression Sequence(int depth) {
     std::vector<Expression> parts;
+    bool repeated = false;  // by what was taken last
     while (!done() && text_[at_] != '|' && text_[at_] != ')') {
-      if (Take("(")) {
-        if (const auto group = Group(depth)) parts.push_back(Repeated(*group));
+      const auto bounds = TakeRepetition();
+      if (bounds) {
+        if (parts.empty()) Fail("nothing to repeat");
+        if (repeated) Fail("a repetition is repeated without a group");
+        parts.back() = expressions_.Repeat(parts.back(), bounds->first, bounds->second);
+      } else if (Take("(")) {
+        if (const auto group = Group(depth)) parts.push_back(*group);
       } else if (is_re2() && Take("\\Q")) {
         while (!done() && !Take("\\E")) parts.push_back(Literal(TakeCharacter(text_, at_)));
-        if (!parts.empty()) parts.back() = Repeated(parts.back());
       } else {
-        parts.push_back(Repeated(Atom()));
+        parts.push_back(Atom());
       }
+      repeated = bounds.has_value();
     }
     if (depth == 0) FreeEnds(parts);
     return expressions_.Sequence(std::move(parts));
@@ -169,41 +176,51 @@ class RegexParser final : Scanner {
     if (!ends) parts.push_back(expressions_.Star(character));
   }
 
+  using Bounds = std::pair<int32_t, int32_t>;
+
   // A bound in braces; absent, with nothing taken, if the brace is a character.
-  std::optional<std::pair<int32_t, int32_t>> TakeBounds() {
+  std::optional<Bounds> TakeBounds() {
     const size_t begin = at_;
     if (Take("{")) {
-      if (const auto min = TakeNumber()) {
-        if (Take("}")) return std::pair(*min, *min);
+      if (const auto min = TakeCount()) {
+        if (Take("}")) return Bounds(*min, *min);
         if (Take(",")) {
-          const auto max = TakeNumber();
-          if (Take("}")) return std::pair(*min, max.value_or(Expressions::kUnbounded));
+          const auto max = TakeCount();
+          if (Take("}")) return Bounds(*min, max.value_or(Expressions::kUnbounded));
         }
       }
     }
     at_ = begin;
     return std::nullopt;
   }
-
-  Expression Repeated(Expression atom) {
-    while (!done()) {
-      if (Take("*")) {
-        atom = expressions_.Star(atom);
-      } else if (Take("+")) {
-        atom = expressions_.Repeat(atom, 1, Expressions::kUnbounded);
-      } else if (Take("?")) {
-        atom = expressions_.Optional(atom);
-      } else if (const auto bounds = TakeBounds()) {
-        const auto [min, max] = *bounds;
-        if (max != Expressions::kUnbounded && max < min) Fail("a repetition's bounds are reversed");
-        atom = expressions_.Repeat(atom, min, max);
-      } else {
-        return atom;
-      }
-      if (Take("+")) Fail("possessive repetitions are not supported");
-      Take("?");  // the shortest match first: the same texts
+  // RE2 has no counts with leading zeros.
+  std::optional<int32_t> TakeCount() {
+    const std::string_view digits = text_.substr(at_, 2);
+    if (is_re2() && digits.size() == 2 && digits[0] == '0' && IsDigit(digits[1])) {
+      return std::nullopt;
     }
-    return atom;
+    return TakeNumber();
+  }
+
+  // Absent, with nothing taken, if no repetition is next.
+  std::optional<Bounds> TakeRepetition() {
+    std::optional<Bounds> bounds;
+    if (Take("*")) {
+      bounds = {0, Expressions::kUnbounded};
+    } else if (Take("+")) {
+      bounds = {1, Expressions::kUnbounded};
+    } else if (Take("?")) {
+      bounds = {0, 1};
+    } else {
+      bounds = TakeBounds();
+    }
+    if (!bounds) return std::nullopt;
+    if (bounds->second != Expressions::kUnbounded && bounds->second < bounds->first) {
+      Fail("a repetition's bounds are reversed");
+    }
+    if (Take("+")) Fail("possessive repetitions are not supported");
+    Take("?");  // the shortest match first: the same texts
+    return bounds;
   }
 
   // A group after its "("; absent if it only sets flags.
@@ -224,6 +241,11 @@ class RegexParser final : Scanner {
     if (!Take("P<") && !Take("<")) return false;
     const size_t end = text_.find('>', at_);
     if (end == text_.npos) Fail("a group's name does not end");
+    const std::string_view name = text_.substr(at_, end - at_);
+    const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
+      return IsLetter(c) || IsDigit(c) || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+    });
+    if (is_re2() && !is_name) Fail("no group can have the name " + Quoted(name));
     at_ = end + 1;
     return true;
   }
@@ -250,6 +272,7 @@ class RegexParser final : Scanner {
           break;
         case ':':
         case ')':
+          if (text_[at_ - 1] == '-') Fail("(?- negates no flag");
           return text_[at_++] == ':';
         default:
           Fail("(? begins no group; allowed: a name, and the flags i, m, s and U");
@@ -269,64 +292,74 @@ class RegexParser final : Scanner {
     if (Take("\\B")) return Condition(Boundary::kNoWord);
     if (is_re2() && Take("\\A")) return Condition(Boundary::kTextBegin);
     if (is_re2() && Take("\\z")) return Condition(Boundary::kTextEnd);
-    if (text_[at_] == '\\') {
-      CharacterRanges ranges = Escape(/*in_class=*/false);
-      return One(IsOne(ranges) ? Folded(std::move(ranges)) : std::move(ranges));
-    }
-    if (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?') Fail("nothing to repeat");
-    return Literal(TakeCharacter(text_, at_));
+    if (auto set = TakeEscapedSet()) return One(*std::move(set));
+    return Literal(Character(/*in_class=*/false));
   }
 
-  // One character, without other cases, or a set, with them.
-  CharacterRanges Escape(bool in_class) {
-    ++at_;
+  // A set that a \ begins, as the flags have it; absent, with nothing taken, without one.
+  std::optional<CharacterRanges> TakeEscapedSet() {
+    if (!IsNext("\\") || at_ + 1 == text_.size()) return std::nullopt;
+    const char letter = text_[at_ + 1];
+    const bool negated = letter >= 'A' && letter <= 'Z';
+    switch (letter) {
+      case 'd':
+      case 'D':
+        at_ += 2;
+        return Set(kDigits, negated);
+      case 'w':
+      case 'W':
+        at_ += 2;
+        return Set(kWord, negated);
+      case 's':
+      case 'S':
+        at_ += 2;
+        return Set(is_re2() ? kRe2Space : kEcmaSpace, negated);
+      case 'p':
+      case 'P':
+        at_ += 2;
+        return UnicodeSet(negated);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  // A character, also escaped. REQUIRES: !done().
+  char32_t Character(bool in_class) {
+    if (!Take("\\")) return TakeCharacter(text_, at_);
     if (done()) Fail("a \\ escapes nothing");
     const size_t begin = at_;
     const char32_t character = TakeCharacter(text_, at_);
-    const auto one = [](char32_t c) { return CharacterRanges{{c, c}}; };
     switch (character) {
-      case 'd':
-      case 'D':
-        return Set(kDigits, character == 'D');
-      case 'w':
-      case 'W':
-        return Set(kWord, character == 'W');
-      case 's':
-      case 'S':
-        return Set(is_re2() ? kRe2Space : kEcmaSpace, character == 'S');
-      case 'p':
-      case 'P':
-        return UnicodeSet(/*negated=*/character == 'P');
       case 't':
-        return one('\t');
+        return '\t';
       case 'n':
-        return one('\n');
+        return '\n';
       case 'r':
-        return one('\r');
+        return '\r';
       case 'f':
-        return one('\f');
+        return '\f';
       case 'v':
-        return one('\v');
+        return '\v';
       case 'a':
-        if (is_re2()) return one('\a');
+        if (is_re2()) return '\a';
         break;
       case 'b':
-        if (in_class && !is_re2()) return one('\b');
+        if (in_class && !is_re2()) return '\b';
         break;
       case 'c':
-        if (!is_re2() && !done() && IsLetter(text_[at_])) return one(text_[at_++] & 0x1F);
+        if (!is_re2() && !done() && IsLetter(text_[at_])) return text_[at_++] & 0x1F;
         break;
       case 'x':
-        if (Take("{")) return one(TakeBracedHex());
-        return one(TakeHex(2, 2));
+        if (Take("{")) return TakeBracedHex();
+        return TakeHex(2, 2);
       case 'u':
-        if (!is_re2()) return one(TakeUtf16());
+        if (!is_re2()) return TakeUtf16();
         break;
       case 'k':
         Fail("back-references are not supported");
       default:
-        if (IsDigit(text_[begin])) return one(TakeOctal(begin));
-        if (character >= 0x80 || !IsLetter(text_[begin])) return one(character);
+        if (IsDigit(text_[begin])) return TakeOctal(begin);
+        if (character >= 0x80 ? !is_re2() : !IsLetter(text_[begin])) return character;
     }
     Fail("\\" + Printable(ToUtf8(character)) + " is not supported");
   }
@@ -366,7 +399,7 @@ class RegexParser final : Scanner {
   }
 
   CharacterRanges UnicodeSet(bool negated) {
-    std::string_view name = text_.substr(std::min(at_, text_.size()), 1);
+    std::string_view name = text_.substr(at_, 1);
     if (Take("{")) {
       const size_t end = text_.find('}', at_);
       if (end == text_.npos) Fail("a \\p{ does not end");
@@ -380,34 +413,45 @@ class RegexParser final : Scanner {
       at_ += name.size();
     }
     expressions_.CountRanges(kUnicodeClassRanges);
-    auto ranges = UnicodeClass(name);
     // RE2 counts no unassigned characters among the others, ECMAScript does.
-    if (is_re2() && name == "C") ranges = Intersection(*ranges, Complement(*UnicodeClass("Cn")));
+    if (is_re2() && name == "C") {
+      static const CharacterRanges assigned =
+          Intersection(*UnicodeClass("C"), *UnicodeClass("Assigned"));
+      return Set(assigned, negated);
+    }
+    auto ranges = UnicodeClass(name);
     if (!ranges) Fail("\\p{" + Printable(name) + "} is no known class");
     return Set(*std::move(ranges), negated);
   }
 
   // One of RE2's ASCII classes.
   std::optional<CharacterRanges> TakeAsciiClass() {
-    const size_t end = text_.find(":]", at_);
-    if (!is_re2() || !IsNext("[:") || end == text_.npos) return std::nullopt;
-    std::string_view name = text_.substr(at_ + 2, end - at_ - 2);
+    if (!is_re2() || !IsNext("[:")) return std::nullopt;
+    const size_t begin = at_ + 2;
+    if (class_end_ < begin) class_end_ = text_.find(":]", begin);
+    if (class_end_ == text_.npos) return std::nullopt;
+    std::string_view name = text_.substr(begin, class_end_ - begin);
     const bool negated = name.starts_with('^');
     name.remove_prefix(negated ? 1 : 0);
     for (const auto& [known, ranges] : AsciiClasses()) {
       if (known != name) continue;
-      at_ = end + 2;
+      at_ = class_end_ + 2;
       return Set(ranges, negated);
     }
     Fail("no class has the name " + Quoted(name));
   }
 
-  CharacterRanges ClassItem() {
-    if (done()) Fail("a [ does not end");
-    if (auto known = TakeAsciiClass()) return *std::move(known);
-    if (text_[at_] == '\\') return Escape(/*in_class=*/true);
-    const char32_t character = TakeCharacter(text_, at_);
-    return {{character, character}};
+  // A character of a class, or a range of them.
+  CharacterRanges ClassRange() {
+    const char32_t first = Character(/*in_class=*/true);
+    char32_t last = first;
+    if (at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
+      ++at_;
+      if (TakeEscapedSet()) Fail("a range of a class ends with a set");
+      last = Character(/*in_class=*/true);
+      if (last < first) Fail("a range of a class is not in order");
+    }
+    return Folded(Normalized({{first, last}}));
   }
 
   CharacterRanges Class() {
@@ -417,18 +461,9 @@ class RegexParser final : Scanner {
     for (bool first = is_re2();; first = false) {
       if (done()) Fail("a [ does not end");
       if (!first && Take("]")) break;
-      CharacterRanges item = ClassItem();
-      if (IsOne(item)) {
-        if (at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
-          ++at_;
-          const CharacterRanges last = ClassItem();
-          if (!IsOne(last) || last.front().first < item.front().first) {
-            Fail("a range of a class is not in order");
-          }
-          item.front().second = last.front().first;
-        }
-        item = Folded(Normalized(std::move(item)));
-      }
+      auto set = TakeAsciiClass();
+      if (!set) set = TakeEscapedSet();
+      const CharacterRanges item = set ? *std::move(set) : ClassRange();
       ranges.insert(ranges.end(), item.begin(), item.end());
       if (ranges.size() > kMaxNodes) Fail("a class has too many parts");
     }
@@ -440,7 +475,8 @@ class RegexParser final : Scanner {
   JsonText* const json_;
   Flags flags_;
   BoundedExpression bounded_;
-  int conditions_ = 0;  // of bounded_, those that were not dropped
+  size_t class_end_ = 0;  // the first ":]" behind the last "[:" of a class
+  int conditions_ = 0;    // of bounded_, those that were not dropped
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace triptych::grammar {
 
-// RE2's syntax without \C. Repetitions are copied if there are boundaries (\b) or inner anchors.
-// Both functions throw GrammarError.
+// RE2's syntax without \C; with larger counts, and all of ICU's names in \p. Repetitions are
+// copied if there are boundaries (\b) or inner anchors. Both functions throw GrammarError.
 
 // The texts that match as a whole, by RE2's meaning.
 Expression ParseRegex(Expressions& expressions, std::string_view text);

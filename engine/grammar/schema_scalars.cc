@@ -64,7 +64,7 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
     if (const auto bounded = WithLength(e_, json_, content, min, max)) return *bounded;
     throw GrammarError(
         "is not supported together with minLength or maxLength, as its length varies in several "
-        "places");
+        "places, or it has \\b, \\B, or ^ or $ inside");
   } catch (const GrammarError& error) {
     FailAt(PathOf(path, key), error.what());
   }

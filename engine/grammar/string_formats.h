@@ -9,8 +9,8 @@
 namespace triptych::grammar {
 
 // The regular expression of texts of a format, which may leave out some of them; nullopt if the
-// format is not supported. With a pattern, which bounds the texts, a URI has parts of any length:
-// both together then need few states.
+// format is not supported. With a pattern, which may leave a URI endless, a URI has parts of any
+// length: both together then need few states.
 std::optional<std::string> FormatPattern(std::string_view format, bool with_pattern);
 // True for formats that do not tell texts apart, such as password.
 bool IsAnyText(std::string_view format);

@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,7 +21,7 @@ namespace {
 
 constexpr size_t kMaxName = 64;  // bytes; Unicode's names are shorter
 
-CharacterRanges RangesOf(UProperty property, int32_t value) {
+std::optional<CharacterRanges> NewRangesOf(UProperty property, int32_t value) {
   const std::unique_ptr<USet, decltype(&uset_close)> set(uset_openEmpty(), &uset_close);
   UErrorCode error = U_ZERO_ERROR;
   uset_applyIntPropertyValue(set.get(), property, value, &error);
@@ -26,15 +29,31 @@ CharacterRanges RangesOf(UProperty property, int32_t value) {
   const int32_t count = U_SUCCESS(error) ? uset_getItemCount(set.get()) : 0;
   for (int32_t i = 0; i < count; ++i) {
     UChar32 first = 0, last = 0;
-    uset_getItem(set.get(), i, &first, &last, nullptr, 0, &error);
+    if (uset_getItem(set.get(), i, &first, &last, nullptr, 0, &error) != 0) return std::nullopt;
     ranges.emplace_back(first, last);
   }
+  if (U_FAILURE(error)) return std::nullopt;
   return Normalized(std::move(ranges));
+}
+
+// Absent if the property is also one of texts of several characters. Each class is computed once:
+// it takes about a millisecond, and clients choose them.
+std::optional<CharacterRanges> RangesOf(UProperty property, int32_t value) {
+  static std::mutex mutex;
+  static std::map<std::pair<UProperty, int32_t>, std::optional<CharacterRanges>> known;
+  const std::lock_guard lock(mutex);
+  auto found = known.find({property, value});
+  if (found == known.end()) {
+    found = known.emplace(std::pair(property, value), NewRangesOf(property, value)).first;
+  }
+  return found->second;
 }
 
 std::optional<CharacterRanges> ClassOfValue(UProperty property, const std::string& value) {
   if (property == UCHAR_GENERAL_CATEGORY) property = UCHAR_GENERAL_CATEGORY_MASK;
-  const int32_t number = u_getPropertyValueEnum(property, value.c_str());
+  // ICU knows no names of script extensions, which are those of scripts.
+  const int32_t number = u_getPropertyValueEnum(
+      property == UCHAR_SCRIPT_EXTENSIONS ? UCHAR_SCRIPT : property, value.c_str());
   if (number == UCHAR_INVALID_CODE) return std::nullopt;
   return RangesOf(property, number);
 }
@@ -70,8 +89,10 @@ std::span<const CaseOrbit> OrbitsOf(char32_t first, char32_t last) {
 }  // namespace
 
 std::optional<CharacterRanges> UnicodeClass(std::string_view name) {
-  if (name.empty() || name.size() > kMaxName) return std::nullopt;
+  if (name.empty() || name.size() > kMaxName || name.find('\0') != name.npos) return std::nullopt;
   if (name == "Any") return Complement({});
+  if (name == "ASCII") return CharacterRanges{{0, 0x7F}};
+  if (name == "Assigned") return Complement(*UnicodeClass("Cn"));
   const size_t equals = name.find('=');
   if (equals != name.npos) {
     const UProperty property = u_getPropertyEnum(std::string(name.substr(0, equals)).c_str());

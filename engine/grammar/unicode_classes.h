@@ -11,9 +11,9 @@
 namespace triptych::grammar {
 
 // The characters of a class, without surrogates: of a general category ("L", "Lu"), of a script
-// ("Greek"), of a property that characters have or lack ("Alphabetic"), or "Any"; also as
-// "Script=Greek", "gc=L" or "scx=Greek". Case, spaces, "_" and "-" of a name do not count. Absent
-// without such a class.
+// ("Greek"), of a property that characters have or lack ("Alphabetic"), "Any", "ASCII" or
+// "Assigned"; also as "Script=Greek", "gc=L" or "scx=Greek". Case, spaces, "_" and "-" of ICU's
+// names do not count. Absent without such a class. Thread-safe.
 std::optional<CharacterRanges> UnicodeClass(std::string_view name);
 
 // The ranges and all characters that differ from one of theirs only in case, by Unicode's simple

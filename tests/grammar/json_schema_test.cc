@@ -429,7 +429,9 @@ TEST(JsonSchema, PatternsAreThoseOfEcmaScript) {
         << pattern;
   }
   EXPECT_THAT(Refusal(Schema, R"({"type": "string", "pattern": "\\ba", "maxLength": 9})"),
-              StartsWith(".pattern is not supported together with minLength or maxLength"));
+              HasSubstr("or it has \\b, \\B, or ^ or $ inside"));
+  EXPECT_THAT(Refusal(Schema, R"({"type": "string", "pattern": "\\p{RGI_Emoji}"})"),
+              HasSubstr("is no known class"));
 }
 
 TEST(JsonSchema, RefusesWhatItCannotKeepByItsPath) {

@@ -60,6 +60,19 @@ TEST(GrammarRegex, MatchesWholeTexts) {
       {"(?m)(^a$|\n)*(?-m:$)", {"", "a", "a\na", "\n\n", "a\n"}, {"aa", "a\naa"}},
       {R"((\b\w{2,3}\b\W{1,2}){2,})", {"ab cd ", "abc, de. "}, {"a bc ", "abcd ab ", "ab cd"}},
       {R"((\B|\b)*x(?:){1000})", {"x"}, {"", "xx"}},
+      {"a(?i)*b\\Q\\E{2}?x{01}", {"bbx{01}", "aabBX{01}"}, {"Abbx{01}", "bx{01}", "bbx"}},
+      {"[[:][[:a-]", {"[[", ":a", "[-"}, {"]:", "::]", "[b"}},
+      {R"([\p{Zl}-\x{2FFF}][+-[:a])",
+       {"\xe2\x80\xa8+", "-:",
+        "\xe2\xbf\xbf"
+        "A"},
+       {"\xe2\x80\xa9:", "-b"}},
+      {R"([\p{Zl}-a])", {"a", "-", "\xe2\x80\xa8"}, {"b"}},
+      {R"(\p{scx=Greek}\P{Greek}\p{ASCII}\p{Assigned}\P{Assigned})",
+       {"\xcd\x82\xcd\x82~a\xcd\xb8"},
+       {"\xcd\x82\xcd\x82~aa",
+        "\xcd\x82\xcd\x82\xc3\xa9"
+        "a\xcd\xb8"}},
   };
   for (const auto& [regex, matched, others] : cases) {
     const auto grammar = Regex(regex);
@@ -69,14 +82,50 @@ TEST(GrammarRegex, MatchesWholeTexts) {
 }
 
 TEST(GrammarRegex, RefusesWhatItCannotKeep) {
-  for (const char* const regex :
-       {"(a",        "a)",      "[a",           "*a",      "(?i)*",           "[b-a]",
-        "a{3,2}",    "a++",     "\\",           "(?i-",    "(?i--s)",         "(?x)a",
-        "(?#a)",     "(?>a)",   R"(\pX)",       R"(\p{L)", R"(\p{Script=X})", R"(\p{Age=1})",
-        "[[:x:]]",   "[a-",     R"(\C)",        R"(\Z)",   R"(\G)",           R"(\q)",
-        R"(\u0041)", R"([\b])", R"(\x{110000})"}) {
+  for (const char* const regex : {"(a",
+                                  "a)",
+                                  "[a",
+                                  "*a",
+                                  "(?i)*",
+                                  "[b-a]",
+                                  "a{3,2}",
+                                  "a++",
+                                  "\\",
+                                  "(?i-",
+                                  "(?i--s)",
+                                  "(?x)a",
+                                  "(?#a)",
+                                  "(?>a)",
+                                  R"(\pX)",
+                                  R"(\p{L)",
+                                  R"(\p{Script=X})",
+                                  R"(\p{Age=1})",
+                                  "[[:x:]]",
+                                  "[a-",
+                                  R"(\C)",
+                                  R"(\Z)",
+                                  R"(\G)",
+                                  R"(\q)",
+                                  R"(\u0041)",
+                                  R"([\b])",
+                                  R"(\x{110000})",
+                                  "{2}",
+                                  "(|{2})",
+                                  "a**",
+                                  "a{2}{3}",
+                                  "a*??",
+                                  "(?-)",
+                                  "(?i-:a)",
+                                  "\\\xc3\xa9",
+                                  "(?P<>a)",
+                                  "(?P<a b>c)",
+                                  R"([a-\p{Zl}])",
+                                  R"([a-\d])",
+                                  R"(\p{RGI_Emoji})",
+                                  R"(\p{Basic_Emoji})"}) {
     EXPECT_THAT(Refusal(Regex, regex), HasSubstr("is not a supported regular expression")) << regex;
   }
+  EXPECT_THAT(Refusal(Regex, std::string("\\p{L\0x}", 7)), HasSubstr("is no known class"));
   for (const char* const regex : {"a(?=b)", "a(?!b)", "(?<=a)b", "(?<!a)b"}) {
     EXPECT_THAT(Refusal(Regex, regex), HasSubstr("look-around is not supported")) << regex;
   }
@@ -96,13 +145,18 @@ TEST(GrammarRegex, BoundsItsClassesAndBoundaries) {
   };
   for (const std::string& regex :
        {"(?i)" + repeated(R"([\x00-\x{10FFFF}])", 10'000), repeated(R"(\pL)", 80'000),
-        repeated(R"(\p{Zl})", 40'000), repeated("[" + repeated(R"(\pL)", 90) + "]", 900)}) {
+        repeated(R"(\p{Zl})", 40'000), repeated(R"(\pC)", 80'000),
+        repeated("[" + repeated(R"(\pL)", 90) + "]", 900)}) {
     EXPECT_THAT(Refusal(Regex, regex), HasSubstr("ranges of characters")) << regex.substr(0, 40);
   }
   for (const char* const regex : {R"((\pL\b){100000})", R"((?:\b){1000000})",
                                   R"(((a?\b){999}){999})", R"((((?:){999}){999}){999}\b)"}) {
     EXPECT_THAT(Refusal(Regex, regex), HasSubstr("is too large with \\b")) << regex;
   }
+  // Their work is linear: no end of a class's name, and classes that take long to compute.
+  EXPECT_TRUE(Has(Regex(repeated("[" + repeated(":", 52'000) + "x]", 5)), ":x::x"));
+  EXPECT_TRUE(Has(Regex(repeated("[" + repeated("[:", 30'000) + "x]", 4)), ":x[x"));
+  EXPECT_TRUE(Has(Regex("(" + repeated(R"(\pC|)", 1'000) + "a)"), "\n"));
   EXPECT_TRUE(Has(Regex(repeated("^", 50'000) + "a" + repeated("$", 50'000)), "a"));
   EXPECT_TRUE(Has(Regex(R"(\p{L}{1,60}(?: [\p{L}\p{M}'-]{1,60}){0,9}\b)"), "\xc3\x89t\xc3\xa9 on"));
 }
@@ -136,6 +190,15 @@ class Writer {
     return text;
   }
   std::string Atom(int depth) {
+    // Also what RE2 refuses.
+    if (random_() % 40 == 0) {
+      return One({"{2}",         "*",           "+?",      "??",         "{1}{2}", "{01}",
+                  "{,2}",        "(?-)",        "(?i-:a)", "\\\xc3\xa9", "\\_",    "\\-",
+                  "(?P<>a)",     "(?P<m>a)",    "\\Q\\E",  "[[:]",       "[a[:b]", "[+-[:a]",
+                  "[\\p{Zl}-a]", "[a-\\p{Zl}]", "[a-\\d]", "[\\d-a]",    "[b-a]",  "[[:x:]]",
+                  "\\pX",        "(?i",         ")",       "\\8",        "\\18",   "\\x{41",
+                  "\\q",         "\\"});
+    }
     switch (random_() % 6) {
       case 0:
         return One({"^", "$", "\\A", "\\z", "\\b", "\\b", "\\B", "(?i)", "(?m)", "(?s)", "(?-m)",
@@ -143,41 +206,26 @@ class Writer {
       case 1:
       case 2:
         if (depth > 0) {
-          return One({"(", "(?:", "(?i:", "(?s:", "(?m:", "(?-s:", "(?im-s:", "(?P<n>"}) +
-                 Regex(depth - 1) + ")" + Repetition();
+          std::string group =
+              One({"(", "(?:", "(?i:", "(?s:", "(?m:", "(?-s:", "(?im-s:", "(?P<n>"});
+          group += Regex(depth - 1);
+          return Repeated(group + ")");
         }
         [[fallthrough]];
       case 3:
-        return One({"[ab]",
-                    "[^a]",
-                    "[a-s_]",
-                    "[[:alpha:]]",
-                    "[[:^word:]_]",
-                    "[^\\W1]",
-                    "[]^-]",
-                    "[^k]",
-                    "\\d",
-                    "\\D",
-                    "\\w",
-                    "\\W",
-                    "\\s",
-                    "\\S",
-                    "\\p{Greek}",
-                    "\\PN",
-                    "\\p{^Greek}",
-                    "[\\p{Greek}\\p{Sc}]",
-                    "[^\\PZ]",
-                    ".",
-                    "."}) +
-               Repetition();
+        return Repeated(One(
+            {"[ab]",    "[^a]", "[a-s_]",     "[[:alpha:]]", "[[:^word:]_]", "[^\\W1]",
+             "[]^-]",   "[^k]", "\\d",        "\\D",         "\\w",          "\\W",
+             "\\s",     "\\S",  "\\p{Greek}", "\\PN",        "\\p{^Greek}",  "[\\p{Greek}\\p{Sc}]",
+             "[^\\PZ]", ".",    "."}));
       default:
-        return One({"a", "b", "A", "k", "s", "_", " ", "\\n", "1", "-", "\xc3\xa9", "\xcf\x83",
-                    "\\x{17f}", "\\x41", "\\101", "\\x{1F600}", "\\Qa.\\E"}) +
-               Repetition();
+        return Repeated(One({"a", "b", "A", "k", "s", "_", " ", "\\n", "1", "-", "\xc3\xa9",
+                             "\xcf\x83", "\\x{17f}", "\\x41", "\\101", "\\x{1F600}", "\\Qa.\\E"}));
     }
   }
-  std::string Repetition() {
-    return One({"", "", "", "", "*", "+", "?", "{2}", "{1,2}", "{0,3}?", "{2,}", "*?"});
+  // Counts are small: no text needs more than kMaxPositions.
+  std::string Repeated(const std::string& atom) {
+    return atom + One({"", "", "", "", "*", "+", "?", "{2}", "{1,2}", "{0,2}?", "{2,}", "*?"});
   }
 
   std::mt19937 random_{1};
@@ -192,6 +240,8 @@ TEST(GrammarRegex, HasTheTextsOfRe2) {
     const std::string text = writer.Regex(2);
     const RE2 expected(text, options);
     if (!expected.ok()) {
+      ASSERT_THAT(Refusal(Regex, text), HasSubstr("is not a supported regular expression"))
+          << text << ": " << expected.error();
       ++refused;
       continue;
     }
@@ -209,6 +259,7 @@ TEST(GrammarRegex, HasTheTextsOfRe2) {
       matched += matches ? 1 : 0;
     }
   }
+  EXPECT_GT(refused, 100);
   EXPECT_LT(refused, 600);
   EXPECT_GT(matched, 6000);
 }
@@ -237,7 +288,9 @@ TEST(GrammarRegex, HasTheClassesOfRe2) {
                                  "(?i)\\x{1e9e}"}) {
     const RE2 expected(text);
     const auto grammar = Regex(text);
-    for (char32_t c = 0; c < 0x3000; ++c) {
+    for (char32_t c = 0; c < 0x2070; ++c) {
+      // Versions of Unicode differ in the cases of other letters.
+      if ((c >= 0x180 && c < 0x370) || (c >= 0x530 && c < 0x2000)) continue;
       const std::string value = ToUtf8(c);
       if (!RE2::FullMatch(value, assigned)) continue;
       ASSERT_EQ(Has(grammar, value), RE2::FullMatch(value, expected))
