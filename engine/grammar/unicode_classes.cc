@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace triptych::grammar {
 namespace {
@@ -36,15 +37,20 @@ std::optional<CharacterRanges> NewRangesOf(UProperty property, int32_t value) {
   return Normalized(std::move(ranges));
 }
 
+struct KnownClasses {
+  Mutex mutex;
+  std::map<std::pair<UProperty, int32_t>, std::optional<CharacterRanges>> ranges
+      TRIPTYCH_GUARDED_BY(mutex);
+};
+
 // Absent if the property is also one of texts of several characters. Each class is computed once:
 // it takes about a millisecond, and clients choose them.
 std::optional<CharacterRanges> RangesOf(UProperty property, int32_t value) {
-  static std::mutex mutex;
-  static std::map<std::pair<UProperty, int32_t>, std::optional<CharacterRanges>> known;
-  const std::lock_guard lock(mutex);
-  auto found = known.find({property, value});
-  if (found == known.end()) {
-    found = known.emplace(std::pair(property, value), NewRangesOf(property, value)).first;
+  static KnownClasses known;
+  const MutexLock lock(known.mutex);
+  auto found = known.ranges.find({property, value});
+  if (found == known.ranges.end()) {
+    found = known.ranges.emplace(std::pair(property, value), NewRangesOf(property, value)).first;
   }
   return found->second;
 }
