@@ -1,10 +1,9 @@
 #include "engine/backend/cpu/cpu_model.h"
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
 #include <utility>
 
+#include "engine/backend/expert_load.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/norm.h"
 #include "engine/kernels/residual_stream.h"
@@ -110,22 +109,7 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
 std::optional<ExpertLoad> CpuModel::expert_load() const {
   if (config_.experts.n_routed_experts == 0) return std::nullopt;
   ExpertLoad load;
-  const auto experts = static_cast<double>(config_.experts.n_routed_experts);
-  for (const CpuWeights::Layer& layer : weights_->layers) {
-    int64_t sum = 0, least = std::numeric_limits<int64_t>::max(), most = 0;
-    for (const std::atomic<int64_t>& counter : layer.mlp->expert_rows()) {
-      const int64_t rows = counter.load(std::memory_order_relaxed);
-      sum += rows;
-      least = std::min(least, rows);
-      most = std::max(most, rows);
-      if (rows == 0) ++load.untouched;
-    }
-    if (sum == 0) continue;
-    const double mean = static_cast<double>(sum) / experts;
-    load.tokens += sum;
-    load.least = std::min(load.least, static_cast<double>(least) / mean);
-    load.most = std::max(load.most, static_cast<double>(most) / mean);
-  }
+  for (const CpuWeights::Layer& layer : weights_->layers) AddLayer(layer.mlp->expert_rows(), load);
   return load;
 }
 

@@ -1,10 +1,10 @@
 #include "engine/backend/cpu/step_cost.h"
 
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "engine/backend/cpu/cost_model.h"
+#include "engine/backend/expert_load.h"
 #include "engine/base/error.h"
 #include "engine/kernels/packed_format.h"
 #include "engine/kernels/packed_linear.h"
@@ -175,11 +175,8 @@ StepCost CountStep(const ModelConfig& config, const WeightFormats& formats,
 
 double ReadBytes(const ModelConfig& config, const StepCost& cost, double tokens) {
   const auto read = static_cast<double>(cost.read_bytes);
-  const auto experts = static_cast<double>(config.experts.n_routed_experts);
-  if (experts == 0) return read;
-  const double chosen = static_cast<double>(config.experts.num_experts_per_tok) / experts;
-  return read +
-         static_cast<double>(cost.expert_bytes) * experts * (1 - std::pow(1 - chosen, tokens));
+  if (config.experts.n_routed_experts == 0) return read;
+  return read + static_cast<double>(cost.expert_bytes) * ExpectedExperts(config.experts, tokens);
 }
 
 }  // namespace triptych::cpu
