@@ -66,7 +66,15 @@ class RandomCudaWeights final : public CudaWeightSource {
   CudaMatrix Output() override {
     return {.outputs = config_.vocab_size, .inputs = config_.hidden_size, .elements = {}};
   }
-  CudaLayerWeights Layer(int64_t index) override { return LayerShapes(config_, index); }
+  CudaLayerWeights Layer(int64_t index) override {
+    CudaLayerWeights layer = LayerShapes(config_, index);
+    std::mt19937_64 generator(static_cast<uint64_t>(index));
+    std::normal_distribution<float> normal(0,
+                                           1 / std::sqrt(static_cast<float>(config_.hidden_size)));
+    for (float& element : layer.router) element = normal(generator);
+    return layer;
+  }
+  CudaExpert Expert(int64_t, int64_t) override { return ExpertShapes(config_); }
 
  private:
   const ModelConfig config_;
@@ -122,6 +130,18 @@ std::vector<Benched> AllModels() {
   const ModelConfig latent = LatentShapeConfig(Shape(4096, 32, 32, 32, 128, 14336, 128256), 512);
   all.push_back({"8B MLA", latent, {{1, 512}, {8, 512}, {64, 512}, {64, 4096}}});
   all.push_back({"8B MLA, prompts reduced", latent, {}, {2048, 8192}, 0, kNeverExpand});
+  {
+    // The shape of DeepSeek-V2-Lite, 15.7 B weights.
+    ModelConfig config = LatentShapeConfig(Shape(2048, 27, 16, 16, 128, 10944, 102400), 512);
+    config.q_lora_rank = 0;
+    config.experts = {.n_routed_experts = 64,
+                      .num_experts_per_tok = 6,
+                      .moe_intermediate_size = 1408,
+                      .shared_expert_intermediate_size = 2816,
+                      .sparse_layers = std::vector<int64_t>(27, 1)};
+    config.experts.sparse_layers[0] = 0;
+    all.push_back({"16B MLA with experts", config, usual});
+  }
   // Latent attention over long contexts, in models with little other work.
   for (const int64_t heads : {16, 32, 64, 128}) {
     ModelConfig config = LatentShapeConfig(Shape(1024, 4, heads, heads, 128, 1024, 1024), 512);
@@ -149,8 +169,8 @@ class Bench {
     const auto begin = Clock::now();
     RandomCudaWeights weights(config_);
     model_ = std::make_unique<CudaModel>(config_, weights, options);
-    std::printf("%s: %.2f GB of weights read per step, loaded in %.1f s; %s\n",
-                benched.name.c_str(), static_cast<double>(model_->weight_bytes_read()) / 1e9,
+    std::printf("%s: %.2f GB of weights read for a token, loaded in %.1f s; %s\n",
+                benched.name.c_str(), static_cast<double>(model_->weight_bytes_read(1)) / 1e9,
                 Milliseconds(Clock::now() - begin) / 1e3,
                 model_->info().device_memory->kernels.c_str());
     order_.resize(model_->info().blocks);
@@ -186,7 +206,7 @@ class Bench {
     }
     const double ms = Median(device);
     const double products = 2.0 *
-                            (static_cast<double>(model_->weight_bytes_read()) / 2 -
+                            (static_cast<double>(model_->weight_bytes_read(1)) / 2 -
                              static_cast<double>(config_.vocab_size * config_.hidden_size)) *
                             static_cast<double>(prompt);
     std::printf(
@@ -212,7 +232,7 @@ class Bench {
       Time(step, i > 1, device, wall);
     }
     const double ms = Median(device);
-    const double bytes = static_cast<double>(model_->weight_bytes_read()) +
+    const double bytes = static_cast<double>(model_->weight_bytes_read(decode.batch)) +
                          static_cast<double>(decode.batch * decode.context *
                                              model_->info().geometry.BytesPerPosition());
     const double rate = bytes / (ms / 1e3);

@@ -136,6 +136,9 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptio
   if (added) bytes.weights += 4 * config.max_position_embeddings * config.hidden_size;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     bytes.weights += DeviceBytes(LayerShapes(config, i));
+    if (config.HasExperts(i)) {
+      bytes.weights += config.experts.n_routed_experts * DeviceBytes(ExpertShapes(config));
+    }
   }
   return bytes;
 }

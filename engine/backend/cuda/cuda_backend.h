@@ -39,9 +39,9 @@ struct CudaModelBytes {
 CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptions& options);
 
 // Makes a decoder on GPU `device`. Weights, cache and the inputs of matrix products are bfloat16;
-// the residual stream, norms, softmax, sums and logits are float32. See CudaModel for its
-// guarantees. Calls `on_layer` with the number of layers loaded so far. Throws LoadError if the
-// device lacks the memory or the build has no CUDA, and what `weights` throws.
+// the weights of routers, the residual stream, norms, softmax, sums and logits are float32. See
+// CudaModel for its guarantees. Calls `on_layer` with the number of layers loaded so far. Throws
+// LoadError if the device lacks the memory or the build has no CUDA, and what `weights` throws.
 std::unique_ptr<ModelBackend> MakeCudaModel(const ModelConfig& config, CudaWeightSource& weights,
                                             const BackendOptions& options, int device,
                                             const std::function<void(int64_t layers)>& on_layer);

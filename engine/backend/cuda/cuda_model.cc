@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/cuda_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -12,12 +13,14 @@
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device_memory.h"
 #include "engine/backend/cuda/device_weights.h"
+#include "engine/backend/cuda/experts.h"
 #include "engine/backend/cuda/host_results.h"
 #include "engine/backend/cuda/likely_tokens.h"
 #include "engine/backend/cuda/matmul.h"
 #include "engine/backend/cuda/row_kernels.h"
 #include "engine/backend/cuda/step_buffers.h"
 #include "engine/backend/cuda/workspace.h"
+#include "engine/backend/expert_load.h"
 #include "engine/base/error.h"
 #include "engine/model/latent_shape.h"
 
@@ -28,6 +31,7 @@ using namespace cuda;  // NOLINT: this folder's own
 
 // Kernels map rows or sequences to a grid dimension, which is at most 65535.
 constexpr int64_t kMostStepTokens = 32768;
+constexpr int kMostGridRows = 32768;
 constexpr size_t kMostGraphs = 128;
 constexpr int kMostGraphRows = 512;
 // Products of fewer rows take as long: an H100 multiplies some 260 rows in the time in which it
@@ -68,8 +72,6 @@ void CheckCudaConfig(const ModelConfig& config) {
   if (config.norm_outputs) refuse("norm_outputs is true", "false");
   if (config.NormedKeys() > 0) refuse("qk_norm is true with attention \"mla\"", "false");
   if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
-  const int64_t experts = config.experts.n_routed_experts;
-  if (experts > 0) refuse("n_routed_experts is " + std::to_string(experts), "dense MLPs");
   if (config.attn_logit_softcapping > 0) refuse("attn_logit_softcapping is set", "none");
   if (config.final_logit_softcapping > 0) refuse("final_logit_softcapping is set", "none");
   if (config.rope_local_base_freq > 0) refuse("rope_local_base_freq is set", "none");
@@ -88,8 +90,9 @@ class CudaModel::Impl {
   std::span<const LikelyTokens> likely() const { return host_results_.likely(); }
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows);
   const BackendInfo& info() const { return info_; }
+  std::optional<ExpertLoad> expert_load() const;
   float device_milliseconds() const { return milliseconds_; }
-  int64_t weight_bytes_read() const;
+  int64_t weight_bytes_read(int64_t tokens) const;
 
  private:
   // Names of the kernels that serve the model.
@@ -97,8 +100,14 @@ class CudaModel::Impl {
   bool latent() const { return config_.attention == AttentionKind::kMla; }
   DeviceArray<float> Upload(const CudaVector& vector);
   DeviceMatrix Upload(const CudaMatrix& matrix);
+  // Memory for `count` matrices of a shape.
+  DeviceMatrix Allocate(const CudaMatrix& shape, int64_t count);
+  // Copies or makes up the elements of matrix `index` of those.
+  void Fill(const CudaMatrix& matrix, int64_t index, DeviceMatrix& to);
   DeviceNorm Upload(const CudaNorm& norm);
   DeviceLayer UploadLayer(const CudaLayerWeights& from, int64_t index);
+  void UploadExperts(CudaWeightSource& weights, int64_t index, DeviceLayer& layer);
+  ExpertRouter RouterOf(const DeviceLayer& layer) const;
   void PrepareMatmuls();
 
   // Enqueues the layers of a step. REQUIRES: the step's buffers are sent.
@@ -112,6 +121,9 @@ class CudaModel::Impl {
   void AttendExpanded(const DeviceLayer& layer);
   void Attend(const DeviceLayer& layer, const StepShape& shape);
   void Mlp(const DeviceLayer& layer, const StepShape& shape);
+  // Writes the activated inputs of mlp_down to the workspace.
+  void ActivateMlp(const DeviceLayer& layer, const StepShape& shape);
+  void Experts(const DeviceLayer& layer, const StepShape& shape);
   void Normalize(const DeviceNorm& norm, const int32_t* order, int rows, BFloat16* y);
   // residual += x w^T + bias
   void AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias, const BFloat16* x,
@@ -137,6 +149,8 @@ class CudaModel::Impl {
   Workspace workspace_;
   HostResults host_results_;
   PinnedArray<float> fetched_logits_;
+  PinnedArray<int64_t> fetched_totals_;              // as in the workspace
+  std::vector<std::atomic<int64_t>> expert_totals_;  // those of the last step, for any thread
   std::map<StepShape, Graph> graphs_;
   float milliseconds_ = 0;
 };
@@ -178,6 +192,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   PrepareGroupedPrefill();
   PrepareLatentAttention();
   PrepareExpandedPrefill();
+  PrepareExperts();
   {
     const CudaSharedWeights shared = weights.Shared();
     positions_ = Upload(shared.positions);
@@ -189,6 +204,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   output_.shape = Dense(output_.inputs, output_.outputs, MatmulOutput::kFloat32);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers_.push_back(UploadLayer(weights.Layer(i), i));
+    if (config.HasExperts(i)) UploadExperts(weights, i, layers_.back());
     if (on_layer) on_layer(i + 1);
   }
   Check(cudaDeviceSynchronize());  // copies from pageable memory may be pending
@@ -199,6 +215,18 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   }
   const WorkspaceSizes sizes = SizeWorkspace(config, options);
   workspace_ = Workspace(sizes);
+  if (sizes.expert_totals > 0) {
+    const DeviceArray<int64_t>& totals = workspace_.expert_totals;
+    Check(cudaMemsetAsync(totals.get(), 0, totals.bytes(), stream_.get()));
+    fetched_totals_ = PinnedArray<int64_t>(totals.size());
+    expert_totals_ = std::vector<std::atomic<int64_t>>(totals.size());
+    int64_t* next = totals.get();
+    for (DeviceLayer& layer : layers_) {
+      if (!layer.experts_in.defined()) continue;
+      layer.expert_totals = next;
+      next += config.experts.n_routed_experts;
+    }
+  }
   info_.device_memory->workspace_bytes = sizes.bytes();
   info_.device_memory->kernels = DescribeKernels();
 }
@@ -214,16 +242,30 @@ DeviceNorm CudaModel::Impl::Upload(const CudaNorm& norm) {
 }
 
 DeviceMatrix CudaModel::Impl::Upload(const CudaMatrix& matrix) {
-  DeviceMatrix to{.outputs = matrix.outputs, .inputs = matrix.inputs, .elements = {}, .shape = {}};
-  if (!matrix.elements.empty()) {
-    to.elements = DeviceArray<BFloat16>(matrix.elements);
-  } else if (matrix.defined()) {
-    to.elements = DeviceArray<BFloat16>(matrix.outputs * matrix.inputs);
-    FillRandom(to.elements.get(), to.elements.size(), static_cast<uint64_t>(matrix.outputs),
-               1 / std::sqrt(static_cast<float>(matrix.inputs)), stream_.get());
-  }
+  DeviceMatrix to = Allocate(matrix, 1);
+  Fill(matrix, 0, to);
+  return to;
+}
+
+DeviceMatrix CudaModel::Impl::Allocate(const CudaMatrix& shape, int64_t count) {
+  DeviceMatrix to{.outputs = shape.outputs,
+                  .inputs = shape.inputs,
+                  .elements = DeviceArray<BFloat16>(count * shape.outputs * shape.inputs),
+                  .shape = {}};
   info_.device_memory->weight_bytes += to.elements.bytes();
   return to;
+}
+
+void CudaModel::Impl::Fill(const CudaMatrix& matrix, int64_t index, DeviceMatrix& to) {
+  const int64_t size = matrix.outputs * matrix.inputs;
+  BFloat16* const elements = to.elements.get() + index * size;
+  if (!matrix.elements.empty()) {
+    Check(cudaMemcpy(elements, matrix.elements.data(), size * sizeof(BFloat16),
+                     cudaMemcpyHostToDevice));
+  } else {
+    FillRandom(elements, size, static_cast<uint64_t>(matrix.outputs + index),
+               1 / std::sqrt(static_cast<float>(matrix.inputs)), stream_.get());
+  }
 }
 
 DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t index) {
@@ -246,6 +288,9 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
   to.mlp_in_bias = Upload(from.mlp_in_bias);
   to.mlp_down = Upload(from.mlp_down);
   to.mlp_down_bias = Upload(from.mlp_down_bias);
+  to.router = Upload(from.router);
+  to.router_bias = Upload(from.router_bias);
+  to.shared_gate = Upload(from.shared_gate);
 
   to.rotates = config_.Rotates(index);
   to.layout = LayoutOf(config_, index, info_.geometry.block_positions);
@@ -295,7 +340,37 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
     matrix->shape = Dense(matrix->inputs, matrix->outputs, MatmulOutput::kAddFloat32);
   }
   to.mlp_in.shape = Dense(to.mlp_in.inputs, to.mlp_in.outputs, MatmulOutput::kBFloat16);
+  if (config_.HasExperts(index)) to.mlp_down.shape.output = MatmulOutput::kFloat32;
   return to;
+}
+
+void CudaModel::Impl::UploadExperts(CudaWeightSource& weights, int64_t index, DeviceLayer& layer) {
+  const int64_t count = config_.experts.n_routed_experts;
+  const CudaExpert shapes = ExpertShapes(config_);
+  DeviceMatrix& in = layer.experts_in = Allocate(shapes.in, count);
+  DeviceMatrix& down = layer.experts_down = Allocate(shapes.down, count);
+  in.shape = Dense(in.inputs, in.outputs, MatmulOutput::kBFloat16);
+  down.shape = Dense(down.inputs, down.outputs, MatmulOutput::kFloat32);
+  for (int64_t i = 0; i < count; ++i) {
+    const CudaExpert expert = weights.Expert(index, i);
+    Fill(expert.in, i, in);
+    Fill(expert.down, i, down);
+  }
+}
+
+ExpertRouter CudaModel::Impl::RouterOf(const DeviceLayer& layer) const {
+  const ExpertsConfig& experts = config_.experts;
+  return {.matrix = layer.router.get(),
+          .bias = layer.router_bias.get(),
+          .width = static_cast<int>(config_.hidden_size),
+          .experts = static_cast<int>(experts.n_routed_experts),
+          .choices = static_cast<int>(experts.num_experts_per_tok),
+          .sigmoid = experts.scoring_func == ScoringFunc::kSigmoid,
+          .groups = static_cast<int>(experts.n_group),
+          .chosen_groups = static_cast<int>(experts.topk_group),
+          .best_of_group = experts.topk_method == TopkMethod::kNoauxTc ? 2 : 1,
+          .normalize = experts.norm_topk_prob,
+          .scale = static_cast<float>(experts.routed_scaling_factor)};
 }
 
 void CudaModel::Impl::PrepareMatmuls() {
@@ -357,7 +432,15 @@ std::span<const float> CudaModel::Impl::Step(const StepInput& step) {
     }
     host_results_.EnqueueCopy(workspace_, first, count, stream);
   }
+  if (!expert_totals_.empty()) {
+    const DeviceArray<int64_t>& totals = workspace_.expert_totals;
+    Check(cudaMemcpyAsync(fetched_totals_.get(), totals.get(), totals.bytes(),
+                          cudaMemcpyDeviceToHost, stream));
+  }
   Check(cudaStreamSynchronize(stream));
+  for (size_t i = 0; i < expert_totals_.size(); ++i) {
+    expert_totals_[i].store(fetched_totals_.get()[i], std::memory_order_relaxed);
+  }
   Check(cudaEventElapsedTime(&milliseconds_, begin_.get(), end_.get()));
   return host_results_.Finish();
 }
@@ -612,22 +695,81 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
 }
 
 void CudaModel::Impl::Mlp(const DeviceLayer& layer, const StepShape& shape) {
-  Multiply(layer.mlp_in, workspace_.normal.get(), workspace_.mlp_in.get(), shape);
-  Activate(config_.hidden_act, config_.GatesMlp(), workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
-           static_cast<int>(config_.intermediate_size), shape.rows(), workspace_.activated.get(),
-           stream_.get());
+  if (layer.experts_in.defined()) {
+    Experts(layer, shape);
+    return;
+  }
+  ActivateMlp(layer, shape);
   AddToResidual(layer.mlp_down, layer.mlp_down_bias, workspace_.activated.get(), shape);
 }
 
-int64_t CudaModel::Impl::weight_bytes_read() const {
+void CudaModel::Impl::ActivateMlp(const DeviceLayer& layer, const StepShape& shape) {
+  Multiply(layer.mlp_in, workspace_.normal.get(), workspace_.mlp_in.get(), shape);
+  Activate(config_.hidden_act, config_.GatesMlp(), workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
+           static_cast<int>(layer.mlp_down.inputs), shape.rows(), workspace_.activated.get(),
+           stream_.get());
+}
+
+void CudaModel::Impl::Experts(const DeviceLayer& layer, const StepShape& shape) {
+  const bool shares = layer.mlp_in.defined();
+  if (shares) {
+    ActivateMlp(layer, shape);
+    Multiply(layer.mlp_down, workspace_.activated.get(), workspace_.shared_outputs.get(), shape);
+  }
+  cudaStream_t const stream = stream_.get();
+  const ExpertRouter router = RouterOf(layer);
+  const RoutedRows routed = workspace_.routed();
+  const BFloat16* const x = workspace_.normal.get();
+  BFloat16* const in = workspace_.mlp_in.get();
+  BFloat16* const activated = workspace_.activated.get();
+  const int rows = shape.rows(), choices = rows * router.choices;
+  const DeviceMatrix& experts_in = layer.experts_in;
+  const int64_t inner = layer.experts_down.inputs;
+  RouteRows(router, x, buffers_.positions(), rows, workspace_.router_logits.get(), routed,
+            layer.expert_totals, stream);
+  MultiplyByExperts(experts_in.shape, router, experts_in.elements.get(), x, router.choices, routed,
+                    rows, in, stream);
+  for (int first = 0; first < choices; first += kMostGridRows) {
+    Activate(config_.hidden_act, config_.GatesMlp(), in + first * experts_in.outputs, nullptr,
+             static_cast<int>(inner), std::min(choices - first, kMostGridRows),
+             activated + first * inner, stream);
+  }
+  MultiplyByExperts(layer.experts_down.shape, router, layer.experts_down.elements.get(), activated,
+                    1, routed, rows, workspace_.expert_outputs.get(), stream);
+  AddExperts({.outputs = workspace_.expert_outputs.get(),
+              .shared = shares ? workspace_.shared_outputs.get() : nullptr,
+              .gate = layer.shared_gate.get(),
+              .x = x},
+             router, routed, buffers_.positions(), rows, workspace_.residual.get(), stream);
+}
+
+std::optional<ExpertLoad> CudaModel::Impl::expert_load() const {
+  if (config_.experts.n_routed_experts == 0) return std::nullopt;
+  const auto experts = static_cast<size_t>(config_.experts.n_routed_experts);
+  const std::span totals(expert_totals_);
+  ExpertLoad load;
+  for (size_t first = 0; first < totals.size(); first += experts) {
+    AddLayer(totals.subspan(first, experts), load);
+  }
+  return load;
+}
+
+int64_t CudaModel::Impl::weight_bytes_read(int64_t tokens) const {
   int64_t bytes = output_.elements.bytes();
+  double of_experts = 0;
   for (const DeviceLayer& layer : layers_) {
     for (const DeviceMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
                                        &layer.mlp_in, &layer.mlp_down}) {
       bytes += matrix->elements.bytes();
     }
+    bytes += layer.router.bytes() + layer.shared_gate.bytes();
+    of_experts += static_cast<double>(layer.experts_in.elements.bytes() +
+                                      layer.experts_down.elements.bytes());
   }
-  return bytes;
+  if (of_experts == 0) return bytes;
+  const double part = ExpectedExperts(config_.experts, static_cast<double>(tokens)) /
+                      static_cast<double>(config_.experts.n_routed_experts);
+  return bytes + std::llround(of_experts * part);
 }
 
 std::string CudaModel::Impl::DescribeKernels() const {
@@ -666,7 +808,10 @@ std::span<const float> CudaModel::FetchLogits(std::span<const int64_t> likely_ro
 }
 std::span<const LikelyTokens> CudaModel::likely() const { return impl_->likely(); }
 const BackendInfo& CudaModel::info() const { return impl_->info(); }
+std::optional<ExpertLoad> CudaModel::expert_load() const { return impl_->expert_load(); }
 float CudaModel::device_milliseconds() const { return impl_->device_milliseconds(); }
-int64_t CudaModel::weight_bytes_read() const { return impl_->weight_bytes_read(); }
+int64_t CudaModel::weight_bytes_read(int64_t tokens) const {
+  return impl_->weight_bytes_read(tokens);
+}
 
 }  // namespace triptych

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/backend/cuda/cuda_weights.h"
@@ -16,8 +17,8 @@ namespace triptych {
 // Throws LoadError unless the backend's kernels compute every layer of the config.
 void CheckCudaConfig(const ModelConfig& config);
 
-// Weights, cache and the inputs of matrix products are bfloat16; the residual stream, norms,
-// softmax, sums and logits are float32. MLA attends prompt rows from
+// Weights, cache and the inputs of matrix products are bfloat16; the weights of routers, the
+// residual stream, norms, softmax, sums and logits are float32. MLA attends prompt rows from
 // info().expand_from on over expanded keys and values, and all others by the reduced path.
 //
 // A token's logits have the same bits whatever else is in the step and however its sequence was cut
@@ -38,12 +39,14 @@ class CudaModel final : public ModelBackend {
   std::span<const LikelyTokens> likely() const override;
   std::span<const float> FetchLogits(std::span<const int64_t> likely_rows) override;
   const BackendInfo& info() const override;
+  std::optional<ExpertLoad> expert_load() const override;
 
   // Device time of the last step, without copies. Excludes the logits if there are more than 256
   // rows of them.
   float device_milliseconds() const;
-  // Bytes of weights that each step reads: all matrices except an untied embedding.
-  int64_t weight_bytes_read() const;
+  // Bytes of weights that a step of `tokens` tokens reads: all matrices except an untied embedding
+  // and, on average if each token chooses at random, the experts that none chooses.
+  int64_t weight_bytes_read(int64_t tokens) const;
 
  private:
   class Impl;

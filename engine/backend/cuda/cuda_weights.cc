@@ -50,11 +50,29 @@ void AddLatent(const ModelConfig& config, int64_t index, CudaLayerWeights& layer
   layer.o = Shape(width, heads * (factored ? shape.d_v : shape.rank));
 }
 
+// `inner`: 0 if there is no such MLP.
+void AddMlp(const ModelConfig& config, int64_t inner, CudaMatrix& in, CudaMatrix& down) {
+  if (inner == 0) return;
+  in = Shape(config.GatesMlp() ? 2 * inner : inner, config.hidden_size);
+  down = Shape(config.hidden_size, inner);
+}
+
+void AddExperts(const ModelConfig& config, CudaLayerWeights& layer) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t count = experts.n_routed_experts;
+  layer.router = CudaVector(static_cast<size_t>(count * config.hidden_size));
+  layer.router_bias = Bias(experts.topk_method == TopkMethod::kNoauxTc, count);
+  layer.shared_gate = Bias(experts.shared_expert_gate, config.hidden_size);
+  AddMlp(config, experts.shared_expert_intermediate_size, layer.mlp_in, layer.mlp_down);
+}
+
+int64_t BytesOf(const CudaMatrix& matrix) { return 2 * matrix.outputs * matrix.inputs; }
+
 }  // namespace
 
 CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t index) {
   CudaLayerWeights layer;
-  const int64_t width = config.hidden_size, inner = config.intermediate_size;
+  const int64_t width = config.hidden_size;
   layer.attention_norm = Norm(config);
   if (config.NormsMlpInput()) layer.mlp_norm = Norm(config);
   if (config.attention == AttentionKind::kMla) {
@@ -63,27 +81,38 @@ CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t index) {
     AddGrouped(config, layer);
   }
   layer.o_bias = Bias(config.OutputBias(), width);
-  const int64_t hidden = config.GatesMlp() ? 2 * inner : inner;
-  layer.mlp_in = Shape(hidden, width);
-  layer.mlp_in_bias = Bias(config.mlp_bias, hidden);
-  layer.mlp_down = Shape(width, inner);
+  if (config.HasExperts(index)) {
+    AddExperts(config, layer);
+    return layer;
+  }
+  AddMlp(config, config.intermediate_size, layer.mlp_in, layer.mlp_down);
+  layer.mlp_in_bias = Bias(config.mlp_bias, layer.mlp_in.outputs);
   layer.mlp_down_bias = Bias(config.mlp_bias, width);
   return layer;
+}
+
+CudaExpert ExpertShapes(const ModelConfig& config) {
+  CudaExpert expert;
+  AddMlp(config, config.experts.moe_intermediate_size, expert.in, expert.down);
+  return expert;
 }
 
 int64_t DeviceBytes(const CudaLayerWeights& layer) {
   int64_t bytes = 0;
   for (const CudaMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
                                    &layer.mlp_in, &layer.mlp_down}) {
-    bytes += 2 * matrix->outputs * matrix->inputs;
+    bytes += BytesOf(*matrix);
   }
   for (const CudaVector* vector :
        {&layer.attention_norm.weight, &layer.attention_norm.bias, &layer.in_bias, &layer.q_norm,
         &layer.k_norm, &layer.query_norm, &layer.query_up_bias, &layer.latent_norm, &layer.o_bias,
-        &layer.mlp_norm.weight, &layer.mlp_norm.bias, &layer.mlp_in_bias, &layer.mlp_down_bias}) {
+        &layer.mlp_norm.weight, &layer.mlp_norm.bias, &layer.mlp_in_bias, &layer.mlp_down_bias,
+        &layer.router, &layer.router_bias, &layer.shared_gate}) {
     bytes += 4 * static_cast<int64_t>(vector->size());
   }
   return bytes;
 }
+
+int64_t DeviceBytes(const CudaExpert& expert) { return BytesOf(expert.in) + BytesOf(expert.down); }
 
 }  // namespace triptych

@@ -48,10 +48,22 @@ struct CudaLayerWeights {
   CudaMatrix o;
   CudaVector o_bias;
   CudaNorm mlp_norm;
+  // Without experts the MLP, with experts the shared MLP, if there is one.
   CudaMatrix mlp_in;  // gated: gate, then up
   CudaVector mlp_in_bias;
   CudaMatrix mlp_down;
   CudaVector mlp_down_bias;
+  // With experts: the router [E, D], its correction bias [E] and the shared MLP's gate [D], if
+  // there are any.
+  CudaVector router;
+  CudaVector router_bias;
+  CudaVector shared_gate;
+};
+
+// One routed expert's matrices, as those of an MLP.
+struct CudaExpert {
+  CudaMatrix in;
+  CudaMatrix down;
 };
 
 struct CudaSharedWeights {
@@ -63,11 +75,15 @@ struct CudaSharedWeights {
 
 // The shapes of one layer's weights: matrices without elements, norms of ones, biases of zeros.
 CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t layer);
+// The shapes of a routed expert. REQUIRES: the model has experts.
+CudaExpert ExpertShapes(const ModelConfig& config);
 // Bytes of these weights on the device.
 int64_t DeviceBytes(const CudaLayerWeights& layer);
+int64_t DeviceBytes(const CudaExpert& expert);
 
 // Hands out a decoder's weights piece by piece, so that a model is never in host memory as a
 // whole. Each function is called once, in the order in which they are declared, layers ascending.
+// The routed experts of a layer follow the layer, each by itself, ascending.
 class CudaWeightSource {
  public:
   virtual ~CudaWeightSource() = default;
@@ -75,6 +91,7 @@ class CudaWeightSource {
   virtual CudaMatrix Embedding() = 0;  // [vocab, D]; undefined if it is tied to the output matrix
   virtual CudaMatrix Output() = 0;     // [vocab, D]
   virtual CudaLayerWeights Layer(int64_t index) = 0;
+  virtual CudaExpert Expert(int64_t layer, int64_t index) = 0;
 };
 
 }  // namespace triptych

@@ -32,6 +32,11 @@ struct DeviceLayer {
   DeviceNorm mlp_norm;
   DeviceMatrix mlp_in, mlp_down;
   DeviceArray<float> mlp_in_bias, mlp_down_bias;
+  // With experts, mlp_in and mlp_down are the shared MLP's, or undefined. The matrices of the
+  // routed experts follow each other; outputs and shape are one's.
+  DeviceArray<float> router, router_bias, shared_gate;
+  DeviceMatrix experts_in, experts_down;
+  int64_t* expert_totals = nullptr;  // [E], in the workspace
 
   DeviceArray<BFloat16> cache;  // [blocks, block_positions, row_width]
   AttentionLayout layout;

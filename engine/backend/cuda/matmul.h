@@ -88,9 +88,15 @@ class Matmuls {
   std::map<std::pair<RowKind, MatmulShape>, Algorithm> algorithms_;
 };
 
+// Matrices of experts, one after the other, of which each row takes one.
+struct Routing {
+  const int32_t* experts = nullptr;  // [rows], in device memory; none: skips the row. Null: all 0
+  int sharing = 1;                   // rows of y for each row of x
+};
+
 // --- general_matmul.cu: one warp per element, any shape.
 void GeneralMatmul(const MatmulShape& shape, const BFloat16* w, const BFloat16* x, int64_t rows,
-                   void* y, cudaStream_t stream);
+                   void* y, cudaStream_t stream, const Routing& routing = {});
 
 }  // namespace triptych::cuda
 

@@ -45,6 +45,21 @@ void SizeExpansion(const ModelConfig& config, const BackendOptions& options, int
   sizes.expanded_values = sizes.expansion.positions * heads * d_v;
 }
 
+// `rows`: of a step
+void SizeExperts(const ModelConfig& config, int64_t rows, WorkspaceSizes& sizes) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t count = experts.n_routed_experts, choices = rows * experts.num_experts_per_tok;
+  const CudaExpert expert = ExpertShapes(config);
+  sizes.mlp_in = std::max(sizes.mlp_in, choices * expert.in.outputs);
+  sizes.activated = std::max(sizes.activated, choices * expert.down.inputs);
+  sizes.router_logits = rows * count;
+  sizes.choices = choices;
+  sizes.expert_parts = count;
+  sizes.expert_outputs = choices * config.hidden_size;
+  if (experts.shared_expert_intermediate_size > 0) sizes.shared_outputs = rows * config.hidden_size;
+  sizes.expert_totals += count;
+}
+
 }  // namespace
 
 AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions) {
@@ -91,7 +106,6 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
   const auto widen = [rows](int64_t& size, int64_t width) { size = std::max(size, rows * width); };
   widen(sizes.residual, config.hidden_size);
   widen(sizes.normal, config.hidden_size);
-  widen(sizes.activated, config.intermediate_size);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const CudaLayerWeights layer = LayerShapes(config, i);
     const AttentionLayout layout = LayoutOf(config, i, options.block_positions);
@@ -103,6 +117,8 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
     widen(sizes.attended, heads * layout.value_width);
     widen(sizes.values, layer.uv.outputs);
     widen(sizes.mlp_in, layer.mlp_in.outputs);
+    widen(sizes.activated, layer.mlp_down.inputs);
+    if (config.HasExperts(i)) SizeExperts(config, rows, sizes);
     // Steps round the longest context up to a power of two.
     const auto longest = std::bit_ceil(static_cast<uint32_t>(config.max_position_embeddings));
     const int splits = SplitsOf(layout, static_cast<int>(std::min<uint32_t>(longest, INT32_MAX)));

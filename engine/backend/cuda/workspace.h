@@ -7,6 +7,7 @@
 
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/experts.h"
 #include "engine/backend/cuda/matmul.h"
 #include "engine/backend/cuda/step_buffers.h"
 #include "engine/backend/model_backend.h"
@@ -41,7 +42,13 @@ struct WorkspaceSizes {
   int64_t expanded_keys = 0;      // [positions of a pass, H, d_qk]
   int64_t expanded_values = 0;    // [positions of a pass, H, d_v]
   int64_t mlp_in = 0;             // [rows, outputs of `mlp_in`]
-  int64_t activated = 0;          // [rows, intermediate]
+  int64_t activated = 0;          // [rows, intermediate], of the MLP or of all choices
+  int64_t router_logits = 0;      // [rows, E] float32
+  int64_t choices = 0;            // [rows, K], int32; twice, and again in float32
+  int64_t expert_parts = 0;       // [E]
+  int64_t expert_outputs = 0;     // [rows, K, D] float32
+  int64_t shared_outputs = 0;     // [rows, D] float32
+  int64_t expert_totals = 0;      // [layers with experts, E], int64
   int64_t split_stats = 0;
   int64_t split_sums = 0;    // float32; also the states of prefill rows
   int64_t logit_inputs = 0;  // [kLogitRows, D]
@@ -51,8 +58,9 @@ struct WorkspaceSizes {
   ExpansionLimits expansion;
 
   int64_t bytes() const {
-    return 4 * (residual + projected + projected_queries + split_sums + logits) +
-           8 * (split_stats + likely_tokens + 2 * kLogitRows) +
+    return 4 * (residual + projected + projected_queries + router_logits + 3 * choices +
+                expert_outputs + shared_outputs + split_sums + logits) +
+           8 * (expert_parts + expert_totals + split_stats + likely_tokens + 2 * kLogitRows) +
            2 * (normal + low_rank + content + queries + attended + values + latents +
                 expanded_keys + expanded_values + mlp_in + activated + logit_inputs) +
            Matmuls::kWorkspaceBytes;
@@ -79,6 +87,14 @@ struct Workspace {
         expanded_values(sizes.expanded_values),
         mlp_in(sizes.mlp_in),
         activated(sizes.activated),
+        router_logits(sizes.router_logits),
+        chosen_experts(sizes.choices),
+        expert_weights(sizes.choices),
+        sorted_choices(sizes.choices),
+        expert_parts(sizes.expert_parts),
+        expert_outputs(sizes.expert_outputs),
+        shared_outputs(sizes.shared_outputs),
+        expert_totals(sizes.expert_totals),
         split_stats(sizes.split_stats),
         split_sums(sizes.split_sums),
         logit_inputs(sizes.logit_inputs),
@@ -88,6 +104,10 @@ struct Workspace {
         log_sum_exps(kLogitRows),
         weight_sums(kLogitRows) {}
 
+  RoutedRows routed() const {
+    return {chosen_experts.get(), expert_weights.get(), sorted_choices.get(), expert_parts.get()};
+  }
+
   DeviceArray<float> residual;
   DeviceArray<BFloat16> normal;
   DeviceArray<float> projected;
@@ -96,6 +116,13 @@ struct Workspace {
   DeviceArray<BFloat16> content, queries, attended, values;
   DeviceArray<BFloat16> latents, expanded_keys, expanded_values;
   DeviceArray<BFloat16> mlp_in, activated;
+  DeviceArray<float> router_logits;
+  DeviceArray<int32_t> chosen_experts;
+  DeviceArray<float> expert_weights;
+  DeviceArray<int32_t> sorted_choices;
+  DeviceArray<ExpertPart> expert_parts;
+  DeviceArray<float> expert_outputs, shared_outputs;
+  DeviceArray<int64_t> expert_totals;
   DeviceArray<float2> split_stats;
   DeviceArray<float> split_sums;
   DeviceArray<BFloat16> logit_inputs;

@@ -32,6 +32,19 @@ int64_t MatchedGroups(const ModelConfig& config, const ModelConfig& latent) {
   return 1;
 }
 
+// Changes the bytes that a step reads to those of a GPU. Matrices are not padded there: two bytes
+// and two FLOP (a multiply-add) for each weight, except routers and gates, which are float32.
+void CountGpuReads(const ModelConfig& config, cpu::StepCost& cost) {
+  cost.read_bytes = cost.product_flops - cost.expert_flops;
+  const ExpertsConfig& experts = config.experts;
+  if (experts.n_routed_experts == 0) return;
+  cost.expert_bytes = cost.expert_flops / experts.num_experts_per_tok;
+  const int64_t rows = experts.n_routed_experts + (experts.shared_expert_gate ? 1 : 0);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (config.HasExperts(i)) cost.read_bytes += 2 * rows * config.hidden_size;
+  }
+}
+
 double CoreSeconds(const KindPlan& plan, const kernels::Limits& limits, double positions) {
   return kernels::LeastSeconds(
       limits, AttentionFlops(plan, limits),
@@ -103,8 +116,7 @@ KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheF
       backend.max_step_tokens = kDefaultGpuBatchTokens;
       const CudaModelBytes bytes = CountCudaModelBytes(config, backend);
       plan.cost.weight_bytes = bytes.weights;
-      // Matrices are not padded on a GPU: two bytes and two FLOP (a multiply-add) for each weight.
-      plan.cost.read_bytes = plan.cost.product_flops;
+      CountGpuReads(config, plan.cost);
       plan.server_bytes = bytes.workspace;
       break;
     }

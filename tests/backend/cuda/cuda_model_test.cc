@@ -73,7 +73,8 @@ TEST_F(CudaModelLoadTest, TwoModelsOfTheSameWeightsGiveTheSameBits) {
 
 TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
   for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLearned", "MlaWideRank",
-                                 "MlaLowRankQueries", "Mla256Premultiplied", "MlaExpands128"}) {
+                                 "MlaLowRankQueries", "Mla256Premultiplied", "MlaExpands128",
+                                 "GqaExperts", "Gqa64ManyExperts", "Mla256ExpertsOfGroups"}) {
     SCOPED_TRACE(name);
     const Reference& reference = FindReference(name);
     const BackendOptions options = CudaOptions(reference.config, 7, 96);
@@ -121,7 +122,7 @@ TEST_F(CudaModelLoadTest, RefusesOptionsThatItCannotServe) {
   EXPECT_NE(Load(reference, good), nullptr);
 }
 
-TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
+TEST_F(CudaModelLoadTest, RefusesNormsThatItCannotCompute) {
   const auto expect_refused = [](const std::string& refusal, const auto& change) {
     Reference reference = FindReference("Gqa64");
     change(reference.config);
@@ -142,8 +143,6 @@ TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
                    config.kv_lora_rank.assign(config.num_hidden_layers, 8);
                    config.qk_norm = true;
                  });
-  expect_refused("n_routed_experts is 4; the CUDA backend allows only dense MLPs",
-                 [](ModelConfig& config) { config.experts.n_routed_experts = 4; });
 }
 
 TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {
@@ -419,6 +418,52 @@ TEST_F(CudaModelStepTest, DecodesInMoreShapesThanGraphsAreKeptFor) {
   EXPECT_GT(shapes, 128);
 }
 
+// --- Experts
+
+class CudaExpertsTest : public CudaTest {};
+
+// Padding rows do not count. The counts are of the steps so far.
+TEST_F(CudaExpertsTest, CountTheirTokens) {
+  EXPECT_FALSE(MakeModel(FindReference("GqaLearned"))->expert_load());
+  for (const char* const name : {"GqaExperts", "Mla256ExpertsOfGroups"}) {
+    SCOPED_TRACE(name);
+    const Reference& reference = FindReference(name);
+    const ExpertsConfig& experts = reference.config.experts;
+    const std::unique_ptr<CudaModel> model = MakeModel(reference);
+    int64_t layers = 0, tokens = 0;
+    for (int64_t i = 0; i < reference.config.num_hidden_layers; ++i) {
+      layers += reference.config.HasExperts(i) ? 1 : 0;
+    }
+    ASSERT_TRUE(model->expert_load());
+    EXPECT_EQ(model->expert_load()->tokens, 0);
+    EXPECT_EQ(model->expert_load()->untouched, layers * experts.n_routed_experts);
+    SequenceRunner runner(*model, reference.sequences);
+    const std::vector<std::vector<SequenceRunner::Piece>> steps = {
+        {{0, 0, 7}}, {{0, 7, 1}, {1, 0, 3}}, {{1, 3, 1}, {0, 8, 2}}, {{0, 10, 14}}};
+    for (const std::vector<SequenceRunner::Piece>& pieces : steps) {
+      model->Step(runner.Input(pieces));
+      for (const SequenceRunner::Piece& piece : pieces) tokens += piece.count;
+      EXPECT_EQ(model->expert_load()->tokens, tokens * experts.num_experts_per_tok * layers);
+    }
+    const ExpertLoad load = *model->expert_load();
+    EXPECT_LT(load.untouched, layers * experts.n_routed_experts);
+    EXPECT_GT(load.most, 1);
+    EXPECT_LE(load.most, static_cast<double>(experts.n_routed_experts) /
+                             static_cast<double>(experts.num_experts_per_tok));
+    EXPECT_LT(load.least, 1);
+  }
+}
+
+TEST_F(CudaExpertsTest, AStepReadsTheExpertsThatItsTokensChoose) {
+  const Reference& reference = FindReference("Gqa64ManyExperts");
+  const std::unique_ptr<CudaModel> model = MakeModel(reference);
+  const int64_t expert = DeviceBytes(ExpertShapes(reference.config)) * 2;  // in both layers
+  const int64_t others = model->weight_bytes_read(0);
+  EXPECT_EQ(model->weight_bytes_read(1), others + 4 * expert);
+  EXPECT_EQ(model->weight_bytes_read(2), others + 7 * expert);  // 16 (1 - (12 / 16)^2)
+  EXPECT_EQ(model->weight_bytes_read(100'000), others + 16 * expert);
+}
+
 // --- Shapes of weights, which need no GPU
 
 void ExpectSameShape(const CudaMatrix& a, const CudaMatrix& b) {
@@ -444,10 +489,19 @@ TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
            {&CudaLayerWeights::in_bias, &CudaLayerWeights::q_norm, &CudaLayerWeights::k_norm,
             &CudaLayerWeights::query_norm, &CudaLayerWeights::query_up_bias,
             &CudaLayerWeights::latent_norm, &CudaLayerWeights::o_bias,
-            &CudaLayerWeights::mlp_in_bias, &CudaLayerWeights::mlp_down_bias}) {
+            &CudaLayerWeights::mlp_in_bias, &CudaLayerWeights::mlp_down_bias,
+            &CudaLayerWeights::router, &CudaLayerWeights::router_bias,
+            &CudaLayerWeights::shared_gate}) {
         EXPECT_EQ((layer.*vector).size(), (shapes.*vector).size());
       }
       EXPECT_EQ(DeviceBytes(layer), DeviceBytes(shapes));
+      if (!reference.config.HasExperts(i)) continue;
+      const CudaExpert of_config = ExpertShapes(reference.config);
+      for (int64_t index = 0; index < reference.config.experts.n_routed_experts; ++index) {
+        const CudaExpert expert = weights.Expert(i, index);
+        ExpectSameShape(expert.in, of_config.in);
+        ExpectSameShape(expert.down, of_config.down);
+      }
     }
   }
 }

@@ -65,7 +65,8 @@ class EmulatedDeviceTest : public CudaTest {
 };
 
 TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
-  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries", "MlaExpands128"}) {
+  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries", "MlaExpands128",
+                                 "Gqa64ManyExperts", "Mla256ExpertsOfGroups"}) {
     const int64_t before = emulation::MemoryInUse();
     const std::unique_ptr<ModelBackend> model = Load(FindReference(name));
     const BackendInfo& info = model->info();

@@ -133,6 +133,31 @@ std::vector<NamedConfig> TensorCoreWidths() {
     config.kv_lora_rank = {24, 64};
     config.qk_rope_head_dim = 16;
   }
+  {
+    ModelConfig& config = add("Gqa64ManyExperts", Wide(AttentionKind::kGqa, 4, 2, 64));
+    config.experts = {.n_routed_experts = 16,
+                      .num_experts_per_tok = 4,
+                      .moe_intermediate_size = 72,
+                      .norm_topk_prob = true,
+                      .sparse_layers = {}};
+  }
+  {
+    ModelConfig& config = add("Mla256ExpertsOfGroups", WideLatent(16, 256, 64));
+    config.num_hidden_layers = 2;
+    config.kv_lora_rank = {256, 256};
+    config.experts = {.n_routed_experts = 8,
+                      .num_experts_per_tok = 3,
+                      .moe_intermediate_size = 40,
+                      .shared_expert_intermediate_size = 48,
+                      .shared_expert_gate = true,
+                      .scoring_func = ScoringFunc::kSigmoid,
+                      .topk_method = TopkMethod::kNoauxTc,
+                      .n_group = 4,
+                      .topk_group = 2,
+                      .norm_topk_prob = true,
+                      .routed_scaling_factor = 2.5,
+                      .sparse_layers = {0, 1}};
+  }
   const auto expanding = [](int64_t rank, int64_t d_qk, int64_t d_v) {
     ModelConfig config = WideLatent(16, rank, 192);
     config.head_dim = d_qk;
@@ -166,6 +191,9 @@ std::vector<Case> Cases() {
     cases.push_back({named, {{40, 24}, {9, 5}, {17, 17}, {1, 1}}});
   }
   for (const NamedConfig& named : OtherOptions()) cases.push_back({named, {{50, 30}, {20, 11}}});
+  for (const NamedConfig& named : EveryOptionOfExperts()) {
+    cases.push_back({named, {{40, 24}, {9, 5}, {17, 17}, {1, 1}}});
+  }
   for (const NamedConfig& named : TensorCoreWidths()) {
     const int64_t most = named.config.max_position_embeddings;
     if (most > 320) {

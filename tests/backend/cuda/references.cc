@@ -85,7 +85,7 @@ void Visit(Archive& archive, ModelConfig& c) {
           c.rope_attention_factor, c.norm, c.norm_eps, c.norm_bias, c.mlp, c.hidden_act, c.mlp_bias,
           c.attention_bias, c.latent_bias, c.attention_output_bias, c.embedding_multiplier,
           c.logit_multiplier, c.tie_word_embeddings, c.rotary_dim, c.no_rope_layers,
-          c.use_parallel_residual);
+          c.use_parallel_residual, c.experts);
 }
 
 template <typename Archive>
@@ -103,7 +103,19 @@ void Visit(Archive& archive, CudaLayerWeights& layer) {
   archive(layer.attention_norm, layer.in, layer.in_bias, layer.q_norm, layer.k_norm,
           layer.query_norm, layer.query_up, layer.query_up_bias, layer.latent_norm, layer.uk,
           layer.uv, layer.o, layer.o_bias, layer.mlp_norm, layer.mlp_in, layer.mlp_in_bias,
-          layer.mlp_down, layer.mlp_down_bias);
+          layer.mlp_down, layer.mlp_down_bias, layer.router, layer.router_bias, layer.shared_gate);
+}
+
+template <typename Archive>
+void Visit(Archive& archive, CudaExpert& expert) {
+  archive(expert.in, expert.down);
+}
+
+template <typename Archive>
+void Visit(Archive& archive, ExpertsConfig& c) {
+  archive(c.n_routed_experts, c.num_experts_per_tok, c.moe_intermediate_size,
+          c.shared_expert_intermediate_size, c.shared_expert_gate, c.scoring_func, c.topk_method,
+          c.n_group, c.topk_group, c.norm_topk_prob, c.routed_scaling_factor, c.sparse_layers);
 }
 
 template <typename Archive>
@@ -152,7 +164,12 @@ std::map<std::string, Reference> ReadReferences() {
 
 HeldCudaWeights::HeldCudaWeights(const ModelConfig& config, CudaWeightSource& source)
     : shared_(source.Shared()), embedding_(source.Embedding()), output_(source.Output()) {
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) layers_.push_back(source.Layer(i));
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers_.push_back(source.Layer(i));
+    std::vector<CudaExpert>& experts = experts_.emplace_back();
+    const int64_t count = config.HasExperts(i) ? config.experts.n_routed_experts : 0;
+    for (int64_t expert = 0; expert < count; ++expert) experts.push_back(source.Expert(i, expert));
+  }
 }
 
 void WriteReferences(const std::filesystem::path& path, std::vector<Reference>& references) {

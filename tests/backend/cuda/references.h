@@ -18,12 +18,14 @@ namespace triptych {
 inline constexpr std::array kReferenceNames = {
     // Every option, with widths that are not multiples of a vector.
     "MhaLearned", "MhaEveryBias", "MhaNoPositions", "MhaRotary", "GqaLearned", "GqaRotaryOddShare",
-    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaSquaredRelu",
-    "MlaWideRank", "GqaEveryFactor", "MlaLowRankQueries",
+    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "GqaExperts", "MlaExperts",
+    "MlaSquaredRelu", "MlaWideRank", "GqaEveryFactor", "MlaLowRankQueries",
+    // Every option of experts.
+    "Experts", "ExpertsGatedAndDenseLayers", "ExpertsOfGroups", "MlaExpertsByBias",
     // Widths that tensor-core kernels support.
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa64PartlyRotatedParallel",
     "Gqa128Long", "Mla512Heads32LowRank", "Mla512Heads16", "Mla256Premultiplied", "Mla256Long",
-    "MlaNarrow",
+    "MlaNarrow", "Gqa64ManyExperts", "Mla256ExpertsOfGroups",
     // Widths whose prompts are attended over expanded keys and values.
     "MlaExpands128", "MlaExpands64LowRank", "MlaExpands128Values64", "MlaExpandsLong"};
 
@@ -43,11 +45,12 @@ class HeldCudaWeights final : public CudaWeightSource {
   CudaMatrix Embedding() override { return embedding_; }
   CudaMatrix Output() override { return output_; }
   CudaLayerWeights Layer(int64_t index) override { return layers_.at(index); }
+  CudaExpert Expert(int64_t layer, int64_t index) override { return experts_.at(layer).at(index); }
 
   // Visits all fields in a fixed order.
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(shared_, embedding_, output_, layers_);
+    archive(shared_, embedding_, output_, layers_, experts_);
   }
 
  private:
@@ -55,6 +58,7 @@ class HeldCudaWeights final : public CudaWeightSource {
   CudaMatrix embedding_;
   CudaMatrix output_;
   std::vector<CudaLayerWeights> layers_;
+  std::vector<std::vector<CudaExpert>> experts_;  // by layer; empty in a layer without
 };
 
 struct ReferenceSequence {

@@ -102,6 +102,18 @@ TEST_F(VerifyOnGpuTest, AModelEqualsItselfOnTheCpu) {
   EXPECT_THAT(output, EndsWith("\nequal at a tolerance of 0.1 nats\n"));
 }
 
+TEST_F(VerifyOnGpuTest, AModelWithExpertsEqualsItselfOnTheCpu) {
+  ModelConfig config = SmallExpertsModel(AttentionKind::kMla);
+  config.experts.shared_expert_gate = true;
+  config.experts.sparse_layers = {0, 1};
+  SaveCheckpoint(directory_.path() / "model", config, RandomWeights(config, 1));
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(VerifyDevice(
+      {.model = directory_.path() / "model", .text = text_, .prompt = 20, .generated = 16}));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              EndsWith("\nequal at a tolerance of 0.1 nats\n"));
+}
+
 TEST_F(VerifyOnGpuTest, RoundingDiffersBeyondATinyTolerance) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(VerifyDevice(

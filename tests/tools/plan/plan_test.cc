@@ -879,15 +879,20 @@ TEST_F(GpuPlanTest, BytesAreTheCudaBackends) {
     EXPECT_EQ(plan.prompt_bytes, 0);
     EXPECT_FALSE(plan.info.expand_from);
     int64_t elements = config.vocab_size * config.hidden_size;
+    int64_t floats = 0, of_experts = 0;  // routers and gates; one expert of each layer
     for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
       const CudaLayerWeights layer = LayerShapes(config, i);
       for (const CudaMatrix* matrix : {&layer.in, &layer.query_up, &layer.uk, &layer.uv, &layer.o,
                                        &layer.mlp_in, &layer.mlp_down}) {
         elements += matrix->outputs * matrix->inputs;
       }
+      floats += std::ssize(layer.router) + std::ssize(layer.shared_gate);
+      if (config.HasExperts(i)) of_experts += DeviceBytes(ExpertShapes(config)) / 2;
     }
-    EXPECT_EQ(plan.cost.read_bytes, 2 * elements);
-    EXPECT_EQ(plan.cost.product_flops, 2 * elements);
+    const int64_t choices = config.experts.num_experts_per_tok;
+    EXPECT_EQ(plan.cost.read_bytes, 2 * elements + 4 * floats);
+    EXPECT_EQ(plan.cost.expert_bytes, 2 * of_experts);
+    EXPECT_EQ(plan.cost.product_flops, 2 * (elements + floats + choices * of_experts));
   }
 }
 

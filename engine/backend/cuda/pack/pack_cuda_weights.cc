@@ -76,6 +76,10 @@ CudaNorm CheckpointCudaWeights::TakeNorm(const std::string& name) {
   return ToNorm(FindNorm(source_.Take(name), name));
 }
 
+CudaVector CheckpointCudaWeights::TakeVector(const std::string& name) {
+  return ToVector(source_.Take(name).at(name));
+}
+
 CudaMatrix CheckpointCudaWeights::TakeMatrix(const char* name) {
   return ToMatrix(source_.Take(name).at(name));
 }
@@ -113,11 +117,33 @@ CudaLayerWeights CheckpointCudaWeights::Layer(int64_t index) {
     }
   }
   layer.mlp_norm = TakeNorm(MlpNormName(index));
-  const Weights weights = source_.Take(MlpPrefix(index));
-  const MlpWeights mlp = FindMlp(weights, MlpPrefix(index));
+  if (config_.HasExperts(index)) {
+    const ExpertsConfig& experts = config_.experts;
+    layer.router = TakeVector(RouterName(index));
+    if (experts.topk_method == TopkMethod::kNoauxTc) {
+      layer.router_bias = TakeVector(RouterBiasName(index));
+    }
+    if (experts.shared_expert_intermediate_size == 0) return layer;
+    if (experts.shared_expert_gate) layer.shared_gate = TakeVector(SharedExpertGateName(index));
+  }
+  const std::string prefix =
+      config_.HasExperts(index) ? SharedExpertsPrefix(index) : MlpPrefix(index);
+  const Weights weights = source_.Take(prefix);
+  const MlpWeights mlp = FindMlp(weights, prefix);
   Join({mlp.gate, mlp.up}, layer.mlp_in, layer.mlp_in_bias);
   Join({mlp.down}, layer.mlp_down, layer.mlp_down_bias);
   return layer;
+}
+
+CudaExpert CheckpointCudaWeights::Expert(int64_t layer, int64_t index) {
+  const std::string prefix = ExpertPrefix(layer, index);
+  const Weights weights = source_.Take(prefix);
+  const MlpWeights mlp = FindMlp(weights, prefix);
+  CudaExpert expert;
+  CudaVector none;
+  Join({mlp.gate, mlp.up}, expert.in, none);
+  Join({mlp.down}, expert.down, none);
+  return expert;
 }
 
 }  // namespace triptych

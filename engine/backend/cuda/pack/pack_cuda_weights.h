@@ -9,8 +9,8 @@
 namespace triptych {
 
 // Takes tensors in host memory from `source` and rounds matrices to bfloat16. MLA's are absorbed in
-// float64, in the smaller form, and then rounded. Holds the tensors of one matrix, attention layer
-// or MLP at a time. Throws what the source throws. REQUIRES: `source` outlives this.
+// float64, in the smaller form, and then rounded. Holds the tensors of one matrix, attention layer,
+// MLP or expert at a time. Throws what the source throws. REQUIRES: `source` outlives this.
 class CheckpointCudaWeights final : public CudaWeightSource {
  public:
   CheckpointCudaWeights(const ModelConfig& config, WeightSource& source)
@@ -20,9 +20,11 @@ class CheckpointCudaWeights final : public CudaWeightSource {
   CudaMatrix Embedding() override;
   CudaMatrix Output() override;
   CudaLayerWeights Layer(int64_t index) override;
+  CudaExpert Expert(int64_t layer, int64_t index) override;
 
  private:
   CudaNorm TakeNorm(const std::string& name);
+  CudaVector TakeVector(const std::string& name);  // of any shape
   CudaMatrix TakeMatrix(const char* name);
 
   const ModelConfig config_;

@@ -89,6 +89,12 @@ void ExchangeLanes(LaneRegisters* lanes, int mask) {
   for (int i = 0; i < kWarp; ++i) lanes[i].words[0] = words[i ^ mask];
 }
 
+void CollectVotes(LaneRegisters* lanes, int) {
+  uint32_t votes = 0;
+  for (int i = 0; i < kWarp; ++i) votes |= (lanes[i].words[0] != 0 ? 1u : 0u) << i;
+  for (int i = 0; i < kWarp; ++i) lanes[i].words[0] = votes;
+}
+
 void SumLanes(LaneRegisters* lanes, int) {
   Reduce(lanes, [](float x, float y) { return x + y; });
 }

@@ -16,6 +16,9 @@ void DistributeTiles(LaneRegisters* lanes, int transposed);
 // `mask`.
 void ExchangeLanes(LaneRegisters* lanes, int mask);
 
+// Each lane's first word becomes a word whose bit i tells whether that of lane i was not zero.
+void CollectVotes(LaneRegisters* lanes, int);
+
 // Each lane's first word becomes the sum or the maximum of all, as floats. Adds pairs of lanes
 // whose numbers differ in one bit, from the highest bit to the lowest.
 void SumLanes(LaneRegisters* lanes, int);

@@ -59,6 +59,15 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   return bytes;
 }
 
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  emulation::LaneRegisters& mine = *emulation::my_registers;
+  mine.words[0] = vote ? 1 : 0;
+  emulation::RunOnWarp(emulation::CollectVotes, 0);
+  return mine.words[0];
+}
+
 inline float __shfl_xor_sync(unsigned, float x, int mask) {
   emulation::LaneRegisters& mine = *emulation::my_registers;
   std::memcpy(mine.words, &x, sizeof x);
