@@ -57,7 +57,7 @@ void PackGrouped(const GroupedWeights& weights, CudaLayerWeights& layer) {
 
 void PackLatent(const ReducedWeights& weights, CudaLayerWeights& layer) {
   const bool low_rank = weights.q_a.defined();
-  Join({low_rank ? weights.q_a : weights.q, weights.kv_a}, layer.in, layer.in_bias);
+  Join({low_rank ? weights.q_a : weights.q, weights.kv_a, weights.k}, layer.in, layer.in_bias);
   if (low_rank) {
     layer.query_norm = ToVector(weights.q_norm);
     Join({weights.q}, layer.query_up, layer.query_up_bias);
@@ -85,9 +85,11 @@ CudaMatrix CheckpointCudaWeights::TakeMatrix(const char* name) {
 }
 
 CudaSharedWeights CheckpointCudaWeights::Shared() {
+  const LayerRotary rotary = MakeRotary(config_, at::kCPU);
   CudaSharedWeights shared{
       .positions = ToVector(PositionTable(config_, source_.Take(kPositionsName), at::kCPU)),
-      .rotation = ToVector(MakeRotary(config_, at::kCPU).shared.Table()),
+      .rotation = ToVector(rotary.shared.Table()),
+      .local_rotation = ToVector(rotary.local.Table()),
       .final_norm = TakeNorm(kFinalNormName)};
   for (CudaVector* part : {&shared.final_norm.weight, &shared.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config_.logit_multiplier);
@@ -116,7 +118,9 @@ CudaLayerWeights CheckpointCudaWeights::Layer(int64_t index) {
       PackGrouped(FindGrouped(weights, index), layer);
     }
   }
+  layer.attention_output_norm = TakeNorm(AttentionOutputNormName(index));
   layer.mlp_norm = TakeNorm(MlpNormName(index));
+  layer.mlp_output_norm = TakeNorm(MlpOutputNormName(index));
   if (config_.HasExperts(index)) {
     const ExpertsConfig& experts = config_.experts;
     layer.router = TakeVector(RouterName(index));
