@@ -638,7 +638,7 @@ std::string CudaModel::Impl::DescribeKernels() const {
   const char* const prompts = info_.expand_from ? ", prompts expanded" : "";
   return attention + " attention" + prompts + ", " +
          std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
-         std::to_string(matmuls_.prepared()) + " products by cuBLASLt";
+         std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
 }
 
 CudaModel::CudaModel(const ModelConfig& config, CudaWeightSource& weights,

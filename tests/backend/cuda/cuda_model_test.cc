@@ -28,6 +28,7 @@ namespace triptych::cuda_model_test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -88,6 +89,8 @@ TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
     EXPECT_EQ(info.likely_tokens, std::min<int64_t>(info.vocab_size, 128));
     ASSERT_TRUE(info.device_memory.has_value());
     EXPECT_EQ(info.device_memory->device, "cuda:0, " + CudaDevices()[0].name);
+    EXPECT_THAT(info.device_memory->kernels,
+                ContainsRegex("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+$"));
     const CudaModelBytes counted = CountCudaModelBytes(reference.config, options);
     EXPECT_EQ(info.device_memory->weight_bytes, counted.weights);
     EXPECT_EQ(info.device_memory->workspace_bytes, counted.workspace);
