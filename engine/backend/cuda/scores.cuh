@@ -10,8 +10,8 @@ namespace triptych::cuda {
 
 constexpr float kLog2E = 1.4426950408889634f;  // scores are kept in base 2
 
-// What becomes of the product of a query and a key. Kernels on tensor cores are compiled for plain
-// rules, of which they read only `scale_log2`, and for all others.
+// The way from the product of a query and a key to a score in base 2. Kernels on tensor cores are
+// compiled for plain rules, of which they read only `scale_log2`, and for all others.
 struct ScoreRule {
   float scale_log2;  // of the product, or of its tanh
   float inside = 0;  // factor of the product inside the tanh; 0: no cap

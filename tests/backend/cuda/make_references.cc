@@ -176,11 +176,11 @@ std::vector<NamedConfig> TensorCoreWidths() {
   }
   add("Gqa128Long", Wide(AttentionKind::kGqa, 4, 2, 128)).max_position_embeddings = 2300;
   {
-    // A window of more than one split.
+    // A window of two splits, in contexts of three.
     ModelConfig& config = add("Gqa128LongWindow", Wide(AttentionKind::kGqa, 4, 2, 128));
     config.num_hidden_layers = 1;
     config.sliding_window = 290;
-    config.max_position_embeddings = 360;
+    config.max_position_embeddings = 540;
   }
   add("Mla512Heads32LowRank", WideLatent(32, 512, 64)).q_lora_rank = 24;
   add("Mla512Heads16", WideLatent(16, 512, 64));
