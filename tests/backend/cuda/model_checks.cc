@@ -33,7 +33,7 @@ std::vector<ReferenceSequence> CrowdOf(const Reference& reference) {
 
 // Rounding can change the choice of a token's experts if two are nearly equal: models with experts
 // are compared without this part of their tokens, those with the largest errors.
-constexpr double kNearTies = 0.125;
+constexpr double kNearTies = 0.25;
 
 // Relative error of tokens of several sequences.
 class RelativeError {
