@@ -53,7 +53,7 @@ void CheckGroups(const ModelConfig& config, const ConversionSpec& to, const Refu
 }
 
 void CheckLatents(const ModelConfig& config, const ConversionSpec& to, const Refuse& refuse) {
-  if (config.qk_norm && config.attention_bias) refuse(kNormedBias);
+  if (config.qk_norm && !HasInverseNorms(config)) refuse(kNormedBias);
   if (config.RotatesInPart()) refuse(kPartlyRotated);
   if (config.attn_logit_softcapping > 0 || config.rope_local_base_freq > 0) refuse(kCappedScores);
   if (config.sliding_window == 1 ||
@@ -103,6 +103,10 @@ int64_t RopeHeadDim(const ConversionSpec& to, const ModelConfig& from) {
 bool HasCommonBases(const ConversionSpec& to, const ModelConfig& from) {
   return to.attention == AttentionKind::kGqa &&
          MethodOf(to, from, /*has_text=*/false) != ConversionMethod::kPool;
+}
+
+bool HasInverseNorms(const ModelConfig& from) {
+  return from.qk_norm && !from.qk_norm_all_heads && !from.attention_bias;
 }
 
 void SetOutputBias(ModelConfig& config) {

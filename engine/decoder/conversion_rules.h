@@ -22,6 +22,9 @@ int64_t RopeHeadDim(const ConversionSpec& to, const ModelConfig& from);
 // Whether a conversion by the weights only gives the heads of a group a common basis.
 bool HasCommonBases(const ConversionSpec& to, const ModelConfig& from);
 
+// Whether a conversion to MLA makes inverse norms of normed keys: those of heads without a bias.
+bool HasInverseNorms(const ModelConfig& from);
+
 // The config of the model that Convert makes, as far as it determines the tensors and their shapes.
 // REQUIRES: a checked conversion.
 ModelConfig ConvertedShape(const ModelConfig& from, const ConversionSpec& to);

@@ -62,6 +62,11 @@ __global__ void AddBiasRows(float* x, const float* bias, int width) {
   if (i < width) x[blockIdx.y * static_cast<size_t>(width) + i] += bias[i];
 }
 
+__global__ void CapElements(float* x, float cap, int64_t size) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < size) x[i] = cap * tanhf(x[i] / cap);
+}
+
 __global__ void FillRandomly(BFloat16* x, int64_t size, uint64_t seed, float deviation) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x; i < size; i += step) {
@@ -93,6 +98,11 @@ void Activate(HiddenAct activation, bool gated, const BFloat16* x, const float* 
 void AddBias(float* x, const float* bias, int width, int rows, cudaStream_t stream) {
   Launch(AddBiasRows, dim3((width + kThreads - 1) / kThreads, rows), kThreads, 0, stream, x, bias,
          width);
+}
+
+void CapLogits(float* x, float cap, int64_t size, cudaStream_t stream) {
+  Launch(CapElements, dim3(static_cast<unsigned>((size + kThreads - 1) / kThreads)), kThreads, 0,
+         stream, x, cap, size);
 }
 
 void FillRandom(BFloat16* x, int64_t size, uint64_t seed, float deviation, cudaStream_t stream) {

@@ -3,6 +3,7 @@
 #ifndef TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
 #define TRIPTYCH_ENGINE_BACKEND_CUDA_ATTENTION_KERNELS_H_
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,18 +20,30 @@ struct AttentionLayout {
   int value_offset;
   int row_width;  // the cache is [blocks, block_positions, row_width]
   int block_positions;
+  // Keys of MLA that have inverse norms; number h mod normed_keys is a factor of head h's scores.
+  int normed_keys = 0;
 };
+
+// AttentionRows::window of layers without a window.
+inline constexpr int kEveryPosition = INT_MAX;
 
 // Inputs and outputs of one layer's attention, in device memory.
 struct AttentionRows {
   const BFloat16* queries;   // [rows, H, key_width]
   const BFloat16* cache;     // of the layer
   const int32_t* blocks;     // block tables of all sequences, concatenated
-  const int32_t* positions;  // [rows]: a row attends positions 0 to its own; -1: none, result 0
+  const int32_t* positions;  // [rows]: a row attends positions up to its own; -1: none, result 0
   const int32_t* tables;     // [rows]: where in `blocks` the row's block table begins
   BFloat16* out;             // [rows, H, value_width]
   int rows;
   float scale;  // of the scores
+  // The next two are for the general and the grouped kernels only, the last for the general and the
+  // latent ones.
+  float cap = 0;  // c: a score s becomes c tanh(s / c); 0: it stays
+  // Positions that a row attends, its own and those before it. Blocks of none of them may have any
+  // number: kernels do not read them.
+  int window = kEveryPosition;
+  const float* inverse_norms = nullptr;  // [blocks, normed_keys, block_positions]
 };
 
 // Consecutive positions of one prompt, in consecutive rows.
@@ -97,8 +110,9 @@ void GeneralAttention(const AttentionLayout& layout, const AttentionRows& rows,
 
 // --- grouped_decode.cu: heads of 64 or 128 elements, at most 16 heads per group, blocks of 16.
 bool SupportsGroupedDecode(const AttentionLayout& layout);
-// Number of splits of a context of `length` positions.
-int GroupedSplits(int length);
+// The most splits of a row of a layer with this window, in contexts of at most `length` positions,
+// a power of two.
+int GroupedSplits(int length, int window = kEveryPosition);
 void GroupedDecode(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                    cudaStream_t stream);
 

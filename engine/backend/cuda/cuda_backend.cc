@@ -130,7 +130,8 @@ CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptio
   CudaModelBytes bytes{.weights = 2 * tokens * (config.tie_word_embeddings ? 1 : 2),
                        .workspace = SizeWorkspace(config, options).bytes()};
   bytes.weights += 4 * config.hidden_size * (config.norm_bias ? 2 : 1);
-  bytes.weights += 4 * config.max_position_embeddings * config.RotaryTableDim();
+  const int64_t rotations = config.rope_local_base_freq > 0 ? 2 : 1;
+  bytes.weights += 4 * config.max_position_embeddings * config.RotaryTableDim() * rotations;
   const bool added = config.position_embedding == PositionEmbedding::kLearned ||
                      config.position_embedding == PositionEmbedding::kSinusoidal;
   if (added) bytes.weights += 4 * config.max_position_embeddings * config.hidden_size;

@@ -36,17 +36,17 @@ constexpr int kMostGraphRows = 512;
 constexpr int64_t kLeastPrefillRows = 256;
 
 // Throws LoadError unless the general kernels take the model's heads.
-void CheckWidths(const ModelConfig& config, int64_t block_positions) {
+void CheckWidths(const ModelConfig& config) {
   constexpr int64_t kMostHeads = 65535;  // a grid dimension
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const AttentionLayout layout = LayoutOf(config, i, block_positions);
+    const AttentionLayout layout = LayoutOf(config, i, /*block_positions=*/1);
     const int64_t width = int64_t{layout.key_width} + layout.value_width;
     if (layout.heads > kMostHeads || width > kMostWidth) {
       throw LoadError("layer " + std::to_string(i) + ": " + std::to_string(layout.heads) +
                       " heads whose keys and values have " + std::to_string(width) +
                       " elements; the CUDA backend allows at most " + std::to_string(kMostHeads) +
-                      " and " + std::to_string(kMostWidth));
+                      " and " + std::to_string(kMostWidth) + "; --device cpu serves it");
     }
   }
 }
@@ -60,23 +60,12 @@ int Select(int device) {
 }  // namespace
 
 void CheckCudaConfig(const ModelConfig& config) {
-  const auto refuse = [](const std::string& field, const char* allowed) {
-    throw LoadError(field + "; the CUDA backend allows only " + allowed +
-                    "; --device cpu serves it");
-  };
-  if (!config.norm_inputs) refuse("norm_inputs is false", "true");
-  if (config.norm_outputs) refuse("norm_outputs is true", "false");
-  if (config.NormedKeys() > 0) refuse("qk_norm is true with attention \"mla\"", "false");
-  if (config.qk_norm_all_heads) refuse("qk_norm_all_heads is true", "false");
   const int64_t experts = config.experts.n_routed_experts;
-  if (experts > 0) refuse("n_routed_experts is " + std::to_string(experts), "dense MLPs");
-  if (config.attn_logit_softcapping > 0) refuse("attn_logit_softcapping is set", "none");
-  if (config.final_logit_softcapping > 0) refuse("final_logit_softcapping is set", "none");
-  if (config.rope_local_base_freq > 0) refuse("rope_local_base_freq is set", "none");
-  if (config.HasWindows()) {
-    refuse("sliding_window is shorter than the context",
-           "a context up to the window (--max-model-len)");
+  if (experts > 0) {
+    throw LoadError("n_routed_experts is " + std::to_string(experts) +
+                    "; the CUDA backend allows only dense MLPs; --device cpu serves it");
   }
+  CheckWidths(config);
 }
 
 class CudaModel::Impl {
@@ -112,10 +101,19 @@ class CudaModel::Impl {
   void AttendExpanded(const DeviceLayer& layer);
   void Attend(const DeviceLayer& layer, const StepShape& shape);
   void Mlp(const DeviceLayer& layer, const StepShape& shape);
+  NormParameters ParametersOf(const DeviceNorm& norm) const;
+  // Without weights, only rounds. REQUIRES: weights, or no order.
   void Normalize(const DeviceNorm& norm, const int32_t* order, int rows, BFloat16* y);
-  // residual += x w^T + bias
-  void AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias, const BFloat16* x,
-                     const StepShape& shape);
+  // A branch, attention or the MLP, adds its output to branch_sum(): the residual stream, or zeros
+  // whose norm is added to the residual stream when the branch ends.
+  void BeginBranch(const StepShape& shape);
+  void EndBranch(const DeviceNorm& output_norm, const StepShape& shape);
+  float* branch_sum() const {
+    return config_.norm_outputs ? workspace_.branch.get() : workspace_.residual.get();
+  }
+  // branch_sum() += x w^T + bias
+  void AddToBranch(const DeviceMatrix& matrix, const DeviceArray<float>& bias, const BFloat16* x,
+                   const StepShape& shape);
   // Multiplies decode rows and prefill rows, each by the algorithm of their kind.
   void Multiply(const DeviceMatrix& matrix, const BFloat16* x, void* y, const StepShape& shape);
 
@@ -127,10 +125,12 @@ class CudaModel::Impl {
   Event begin_, end_;
   Matmuls matmuls_;
   DeviceArray<float> positions_;
-  DeviceArray<float> rotation_;
+  DeviceArray<float> rotation_, local_rotation_;
   DeviceNorm final_norm_;
   DeviceMatrix embedding_;  // undefined if tied to output_
   DeviceMatrix output_;
+  std::vector<DeviceArray<BFloat16>> caches_;      // of each slot of the cache's geometry
+  std::vector<DeviceArray<float>> inverse_norms_;  // likewise; [0] unless keys are normed
   std::vector<DeviceLayer> layers_;
 
   StepBuffers buffers_;
@@ -152,7 +152,8 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
       begin_(MakeEvent()),
       end_(MakeEvent()),
       matmuls_(stream_.get()),
-      buffers_(SizeWorkspace(config, options).expansion) {
+      buffers_(SizeWorkspace(config, options).expansion,
+               static_cast<int>(info_.geometry.Groups().count())) {
   if (options.cache_format != CacheFormat::kBFloat16) {
     throw LoadError("the CUDA backend supports only a cache in bfloat16, not " +
                     std::string(Name(options.cache_format)));
@@ -162,13 +163,14 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " tokens is too long for the CUDA backend; allowed: at most " +
                     std::to_string(kMostStepTokens));
   }
-  if (info_.pool_positions() > std::numeric_limits<int32_t>::max()) {
-    throw LoadError("a KV cache of " + std::to_string(info_.pool_positions()) +
+  const int64_t block_positions = info_.geometry.block_positions;
+  const int64_t cache_rows = info_.blocks * block_positions;  // of a slot
+  if (cache_rows > std::numeric_limits<int32_t>::max()) {
+    throw LoadError("a KV cache of " + std::to_string(cache_rows) +
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
   CheckCudaConfig(config);
-  CheckWidths(config, info_.geometry.block_positions);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;
   info_.likely_tokens = LikelyTokenCount(config.vocab_size);
@@ -182,6 +184,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
     const CudaSharedWeights shared = weights.Shared();
     positions_ = Upload(shared.positions);
     rotation_ = Upload(shared.rotation);
+    local_rotation_ = Upload(shared.local_rotation);
     final_norm_ = Upload(shared.final_norm);
   }
   embedding_ = Upload(weights.Embedding());
@@ -193,9 +196,17 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
   }
   Check(cudaDeviceSynchronize());  // copies from pageable memory may be pending
   PrepareMatmuls();                // allocates trial buffers, so before the cache takes the rest
-  for (DeviceLayer& layer : layers_) {
-    layer.cache = DeviceArray<BFloat16>(info_.pool_positions() * layer.layout.row_width);
-    info_.cache_bytes += layer.cache.bytes();
+  // Layers of different groups share the memory of a slot: they have other blocks.
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i), slot = info_.geometry.SlotOf(layer);
+    if (slot == std::ssize(caches_)) {
+      caches_.emplace_back(cache_rows * layers_[i].layout.row_width);
+      inverse_norms_.emplace_back(cache_rows * layers_[i].layout.normed_keys);
+      info_.cache_bytes += caches_.back().bytes() + inverse_norms_.back().bytes();
+    }
+    layers_[i].cache = caches_[slot].get();
+    layers_[i].inverse_norms = inverse_norms_[slot].get();
+    layers_[i].group = static_cast<int>(info_.geometry.GroupOf(layer));
   }
   const WorkspaceSizes sizes = SizeWorkspace(config, options);
   workspace_ = Workspace(sizes);
@@ -229,6 +240,7 @@ DeviceMatrix CudaModel::Impl::Upload(const CudaMatrix& matrix) {
 DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t index) {
   DeviceLayer to;
   to.attention_norm = Upload(from.attention_norm);
+  to.attention_output_norm = Upload(from.attention_output_norm);
   to.in = Upload(from.in);
   to.in_bias = Upload(from.in_bias);
   to.q_norm = Upload(from.q_norm);
@@ -246,8 +258,13 @@ DeviceLayer CudaModel::Impl::UploadLayer(const CudaLayerWeights& from, int64_t i
   to.mlp_in_bias = Upload(from.mlp_in_bias);
   to.mlp_down = Upload(from.mlp_down);
   to.mlp_down_bias = Upload(from.mlp_down_bias);
+  to.mlp_output_norm = Upload(from.mlp_output_norm);
 
-  to.rotates = config_.Rotates(index);
+  if (config_.Rotates(index)) {
+    to.rotation = config_.TurnsLocally(index) ? local_rotation_.get() : rotation_.get();
+  }
+  to.cap = static_cast<float>(config_.attn_logit_softcapping);
+  to.window = static_cast<int>(std::min<int64_t>(config_.Window(index), kEveryPosition));
   to.layout = LayoutOf(config_, index, info_.geometry.block_positions);
   if (latent()) {
     const LatentShape shape = LatentShapeOf(config_, index);
@@ -395,11 +412,15 @@ void CudaModel::Impl::EnqueueLayers(const StepShape& shape) {
   for (const DeviceLayer& layer : layers_) {
     Normalize(layer.attention_norm, nullptr, shape.rows(), workspace_.normal.get());
     Multiply(layer.in, workspace_.normal.get(), workspace_.projected.get(), shape);
+    BeginBranch(shape);
     latent() ? AttendLatent(layer, shape) : AttendGrouped(layer, shape);
-    if (config_.NormsMlpInput()) {
+    EndBranch(layer.attention_output_norm, shape);
+    if (!config_.use_parallel_residual) {
       Normalize(layer.mlp_norm, nullptr, shape.rows(), workspace_.normal.get());
     }
+    BeginBranch(shape);
     Mlp(layer, shape);
+    EndBranch(layer.mlp_output_norm, shape);
   }
 }
 
@@ -407,6 +428,10 @@ void CudaModel::Impl::EnqueueLogits(int first, int count, bool find_likely) {
   Normalize(final_norm_, buffers_.logit_rows() + first, count, workspace_.logit_inputs.get());
   matmuls_.Run(RowKind::kDecode, output_.shape, output_.elements.get(),
                workspace_.logit_inputs.get(), count, workspace_.logits.get());
+  if (config_.final_logit_softcapping > 0) {
+    CapLogits(workspace_.logits.get(), static_cast<float>(config_.final_logit_softcapping),
+              count * config_.vocab_size, stream_.get());
+  }
   if (!find_likely) return;
   FindLikelyTokens(workspace_.logits.get(), buffers_.scales() + first,
                    static_cast<int>(config_.vocab_size), count,
@@ -419,13 +444,33 @@ void CudaModel::Impl::EnqueueLogits(int first, int count, bool find_likely) {
 
 void CudaModel::Impl::Normalize(const DeviceNorm& norm, const int32_t* order, int rows,
                                 BFloat16* y) {
+  const float* const x = workspace_.residual.get();
   const int64_t width = config_.hidden_size;
-  cuda::Normalize({.kind = config_.norm,
-                   .weight = norm.weight.get(),
-                   .bias = norm.bias.get(),
-                   .eps = static_cast<float>(config_.norm_eps),
-                   .width = static_cast<int>(width)},
-                  workspace_.residual.get(), width, nullptr, order, rows, y, stream_.get());
+  if (norm.weight.size() == 0) {
+    Round(x, rows * width, y, stream_.get());
+    return;
+  }
+  cuda::Normalize(ParametersOf(norm), x, width, nullptr, order, rows, y, stream_.get());
+}
+
+NormParameters CudaModel::Impl::ParametersOf(const DeviceNorm& norm) const {
+  return {.kind = config_.norm,
+          .weight = norm.weight.get(),
+          .bias = norm.bias.get(),
+          .eps = static_cast<float>(config_.norm_eps),
+          .width = static_cast<int>(config_.hidden_size)};
+}
+
+void CudaModel::Impl::BeginBranch(const StepShape& shape) {
+  if (!config_.norm_outputs) return;
+  const auto bytes = static_cast<size_t>(shape.rows() * config_.hidden_size) * sizeof(float);
+  Check(cudaMemsetAsync(branch_sum(), 0, bytes, stream_.get()));
+}
+
+void CudaModel::Impl::EndBranch(const DeviceNorm& output_norm, const StepShape& shape) {
+  if (!config_.norm_outputs) return;
+  AddNormalized(ParametersOf(output_norm), branch_sum(), shape.rows(), workspace_.residual.get(),
+                stream_.get());
 }
 
 void CudaModel::Impl::Multiply(const DeviceMatrix& matrix, const BFloat16* x, void* y,
@@ -442,37 +487,44 @@ void CudaModel::Impl::Multiply(const DeviceMatrix& matrix, const BFloat16* x, vo
                static_cast<char*>(y) + shape.decode_rows * product.y_stride * element);
 }
 
-void CudaModel::Impl::AddToResidual(const DeviceMatrix& matrix, const DeviceArray<float>& bias,
-                                    const BFloat16* x, const StepShape& shape) {
-  Multiply(matrix, x, workspace_.residual.get(), shape);
+void CudaModel::Impl::AddToBranch(const DeviceMatrix& matrix, const DeviceArray<float>& bias,
+                                  const BFloat16* x, const StepShape& shape) {
+  Multiply(matrix, x, branch_sum(), shape);
   if (bias.size() > 0) {
-    AddBias(workspace_.residual.get(), bias.get(), static_cast<int>(matrix.outputs), shape.rows(),
+    AddBias(branch_sum(), bias.get(), static_cast<int>(matrix.outputs), shape.rows(),
             stream_.get());
   }
 }
 
 void CudaModel::Impl::AttendGrouped(const DeviceLayer& layer, const StepShape& shape) {
-  WriteGrouped({.projected = workspace_.projected.get(),
-                .bias = layer.in_bias.get(),
-                .q_norm = layer.q_norm.get(),
-                .k_norm = layer.k_norm.get(),
-                .norm_eps = static_cast<float>(config_.norm_eps),
-                .rotation = layer.rotates ? rotation_.get() : nullptr,
-                .heads = layer.layout.heads,
-                .groups = layer.layout.groups,
-                .width = layer.layout.key_width,
-                .queries = workspace_.queries.get(),
-                .cache = layer.cache.get()},
-               buffers_.locations(), shape.rows(), stream_.get());
+  const GroupedRows grouped{
+      .projected = workspace_.projected.get(),
+      .bias = layer.in_bias.get(),
+      .q_norm = layer.q_norm.get(),
+      .k_norm = layer.k_norm.get(),
+      .norm_eps = static_cast<float>(config_.norm_eps),
+      .factors = config_.qk_norm_all_heads ? workspace_.head_factors.get() : nullptr,
+      .rotation = layer.rotation,
+      .heads = layer.layout.heads,
+      .groups = layer.layout.groups,
+      .width = layer.layout.key_width,
+      .queries = workspace_.queries.get(),
+      .cache = layer.cache};
+  if (config_.qk_norm_all_heads) {
+    MeasureAllHeads(grouped, shape.rows(), workspace_.head_factors.get(), stream_.get());
+  }
+  WriteGrouped(grouped, buffers_.locations(layer.group), shape.rows(), stream_.get());
   Attend(layer, shape);
-  AddToResidual(layer.o, layer.o_bias, workspace_.attended.get(), shape);
+  AddToBranch(layer.o, layer.o_bias, workspace_.attended.get(), shape);
 }
 
 void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& shape) {
   const int rank = layer.layout.value_width, d_rope = layer.layout.key_width - rank;
   const int heads = layer.layout.heads, rows = shape.rows();
-  // The outputs of `in`: the queries (or q_a), then the latent and its decoupled key.
-  const int64_t in_width = layer.in.outputs, query_width = in_width - rank - d_rope;
+  // The outputs of `in`: the queries (or q_a), the latent and its decoupled key, normed keys.
+  const int64_t in_width = layer.in.outputs, normed_keys = layer.layout.normed_keys;
+  const int64_t keys_width = normed_keys * config_.head_dim;
+  const int64_t query_width = in_width - rank - d_rope - keys_width;
   const float* const projected = workspace_.projected.get();
   const float* const in_bias = layer.in_bias.get();
   WriteLatents({.projected = projected + query_width,
@@ -480,18 +532,31 @@ void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& sh
                 .bias = in_bias != nullptr ? in_bias + query_width : nullptr,
                 .norm = layer.latent_norm.get(),
                 .norm_eps = static_cast<float>(config_.LatentNormEps()),
-                .rotation = rotation_.get(),
+                .rotation = layer.rotation,
                 .rank = rank,
                 .d_rope = d_rope,
-                .cache = layer.cache.get()},
+                .cache = layer.cache},
                buffers_.locations(), rows, stream_.get());
+  if (normed_keys > 0) {
+    WriteInverseNorms({.projected = projected + in_width - keys_width,
+                       .stride = in_width,
+                       .bias = in_bias != nullptr ? in_bias + in_width - keys_width : nullptr,
+                       .norm_eps = static_cast<float>(config_.LatentNormEps()),
+                       .keys = static_cast<int>(normed_keys),
+                       .width = static_cast<int>(config_.head_dim),
+                       .block_positions = layer.layout.block_positions,
+                       .inverse_norms = layer.inverse_norms},
+                      buffers_.locations(), rows, stream_.get());
+  }
 
   BFloat16* const queries = workspace_.queries.get();
   const bool factored = layer.uk.defined();
   LatentQueries reduced{.projected = projected,
                         .stride = in_width,
                         .bias = in_bias,
-                        .rotation = rotation_.get(),
+                        .normed = normed_keys > 0,
+                        .norm_eps = static_cast<float>(config_.LatentNormEps()),
+                        .rotation = layer.rotation,
                         .heads = heads,
                         .content_width = static_cast<int>(factored ? layer.uk.inputs : rank),
                         .d_rope = d_rope,
@@ -525,8 +590,8 @@ void CudaModel::Impl::AttendLatent(const DeviceLayer& layer, const StepShape& sh
       Multiply(layer.uv, workspace_.attended.get(), workspace_.values.get(), by_latents);
     }
   }
-  AddToResidual(layer.o, layer.o_bias,
-                factored ? workspace_.values.get() : workspace_.attended.get(), shape);
+  AddToBranch(layer.o, layer.o_bias, factored ? workspace_.values.get() : workspace_.attended.get(),
+              shape);
 }
 
 void CudaModel::Impl::AttendExpanded(const DeviceLayer& layer) {
@@ -547,7 +612,7 @@ void CudaModel::Impl::AttendExpanded(const DeviceLayer& layer) {
                           .latent_width = layout.row_width,
                           .scale = layer.scale};
   for (const ExpansionPass& pass : buffers_.passes()) {
-    GatherLatents(layout, layer.cache.get(), buffers_.blocks(), buffers_.runs(), pass,
+    GatherLatents(layout, layer.cache, buffers_.blocks(), buffers_.runs(), pass,
                   workspace_.latents.get(), stream_.get());
     matmuls_.Run(RowKind::kPrefill, layer.expand_keys, layer.uk.elements.get(), latents,
                  pass.positions, workspace_.expanded_keys.get());
@@ -562,13 +627,16 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
   const auto rows = [&](int first, int count) {
     return AttentionRows{
         .queries = workspace_.queries.get() + int64_t{first} * layout.heads * layout.key_width,
-        .cache = layer.cache.get(),
+        .cache = layer.cache,
         .blocks = buffers_.blocks(),
         .positions = buffers_.positions() + first,
-        .tables = buffers_.tables() + first,
+        .tables = buffers_.tables(layer.group) + first,
         .out = workspace_.attended.get() + int64_t{first} * layout.heads * layout.value_width,
         .rows = count,
-        .scale = layer.scale};
+        .scale = layer.scale,
+        .cap = layer.cap,
+        .window = layer.window,
+        .inverse_norms = layer.inverse_norms};
   };
   // Attends rows first to end - 1 by a split-KV kernel, in batches that the workspace has room for.
   const auto split = [&](int first, int end, int splits, const auto& attend) {
@@ -595,7 +663,7 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
   }
   if (decode_rows > 0) {
     if (SupportsGroupedDecode(layout)) {
-      split(0, decode_rows, GroupedSplits(shape.longest_context),
+      split(0, decode_rows, GroupedSplits(shape.longest_context, layer.window),
             [&](const AttentionRows& some, const Splits& splits) {
               GroupedDecode(layout, some, splits, stream);
             });
@@ -605,7 +673,8 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
   }
   if (decode_rows == end) return;
   if (SupportsGroupedPrefill(layout)) {
-    GroupedPrefill(layout, rows(0, end), {buffers_.runs(), shape.runs, shape.longest_run}, stream);
+    GroupedPrefill(layout, rows(0, end),
+                   {buffers_.runs(layer.group), shape.runs, shape.longest_run}, stream);
   } else {
     GeneralAttention(layout, rows(decode_rows, end - decode_rows), stream);
   }
@@ -616,7 +685,7 @@ void CudaModel::Impl::Mlp(const DeviceLayer& layer, const StepShape& shape) {
   Activate(config_.hidden_act, config_.GatesMlp(), workspace_.mlp_in.get(), layer.mlp_in_bias.get(),
            static_cast<int>(config_.intermediate_size), shape.rows(), workspace_.activated.get(),
            stream_.get());
-  AddToResidual(layer.mlp_down, layer.mlp_down_bias, workspace_.activated.get(), shape);
+  AddToBranch(layer.mlp_down, layer.mlp_down_bias, workspace_.activated.get(), shape);
 }
 
 int64_t CudaModel::Impl::weight_bytes_read() const {
@@ -638,7 +707,7 @@ std::string CudaModel::Impl::DescribeKernels() const {
   const char* const prompts = info_.expand_from ? ", prompts expanded" : "";
   return attention + " attention" + prompts + ", " +
          std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
-         std::to_string(matmuls_.prepared()) + " products by cuBLASLt";
+         std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
 }
 
 CudaModel::CudaModel(const ModelConfig& config, CudaWeightSource& weights,

@@ -24,7 +24,11 @@ void AddGrouped(const ModelConfig& config, CudaLayerWeights& layer) {
   const int64_t projected = (config.num_attention_heads + 2 * config.num_key_value_heads) * d;
   layer.in = Shape(projected, width);
   layer.in_bias = Bias(config.attention_bias, projected);
-  if (config.qk_norm) layer.q_norm = layer.k_norm = Ones(d);
+  if (config.qk_norm) {
+    const bool all = config.qk_norm_all_heads;
+    layer.q_norm = Ones(all ? config.num_attention_heads * d : d);
+    layer.k_norm = Ones(all ? config.num_key_value_heads * d : d);
+  }
   layer.o = Shape(width, config.num_attention_heads * d);
 }
 
@@ -34,7 +38,8 @@ void AddLatent(const ModelConfig& config, int64_t index, CudaLayerWeights& layer
   const bool factored = SmallerForm(shape, width) == ReducedForm::kFactored;
   const int64_t queries = heads * ((factored ? shape.d_qk : shape.rank) + shape.d_rope);
   const bool low_rank = shape.query_rank > 0;
-  const int64_t projected = (low_rank ? shape.query_rank : queries) + shape.rank + shape.d_rope;
+  const int64_t projected = (low_rank ? shape.query_rank : queries) + shape.rank + shape.d_rope +
+                            shape.normed_keys * shape.d_qk;
   layer.in = Shape(projected, width);
   layer.in_bias = Bias(config.latent_bias || (config.attention_bias && !low_rank), projected);
   if (low_rank) {
@@ -55,8 +60,9 @@ void AddLatent(const ModelConfig& config, int64_t index, CudaLayerWeights& layer
 CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t index) {
   CudaLayerWeights layer;
   const int64_t width = config.hidden_size, inner = config.intermediate_size;
-  layer.attention_norm = Norm(config);
+  if (config.norm_inputs) layer.attention_norm = Norm(config);
   if (config.NormsMlpInput()) layer.mlp_norm = Norm(config);
+  if (config.norm_outputs) layer.attention_output_norm = layer.mlp_output_norm = Norm(config);
   if (config.attention == AttentionKind::kMla) {
     AddLatent(config, index, layer);
   } else {
@@ -78,10 +84,13 @@ int64_t DeviceBytes(const CudaLayerWeights& layer) {
     bytes += 2 * matrix->outputs * matrix->inputs;
   }
   for (const CudaVector* vector :
-       {&layer.attention_norm.weight, &layer.attention_norm.bias, &layer.in_bias, &layer.q_norm,
-        &layer.k_norm, &layer.query_norm, &layer.query_up_bias, &layer.latent_norm, &layer.o_bias,
-        &layer.mlp_norm.weight, &layer.mlp_norm.bias, &layer.mlp_in_bias, &layer.mlp_down_bias}) {
+       {&layer.in_bias, &layer.q_norm, &layer.k_norm, &layer.query_norm, &layer.query_up_bias,
+        &layer.latent_norm, &layer.o_bias, &layer.mlp_in_bias, &layer.mlp_down_bias}) {
     bytes += 4 * static_cast<int64_t>(vector->size());
+  }
+  for (const CudaNorm* norm : {&layer.attention_norm, &layer.attention_output_norm, &layer.mlp_norm,
+                               &layer.mlp_output_norm}) {
+    bytes += 4 * static_cast<int64_t>(norm->weight.size() + norm->bias.size());
   }
   return bytes;
 }

@@ -23,18 +23,21 @@ struct CudaMatrix {
 using CudaVector = std::vector<float>;
 
 struct CudaNorm {
-  CudaVector weight;  // [D]
+  CudaVector weight;  // [D], or empty if there is no norm
   CudaVector bias;    // [D] or empty
 };
 
 struct CudaLayerWeights {
+  // Norms of the config: before attention and the MLP, and of their outputs.
   CudaNorm attention_norm;
   // The projections that read the residual stream, concatenated.
   //   grouped: q, k, v     [H * d + 2 * G * d, D]
-  //   latent: the reduced queries (or q_a for low-rank queries), then kv_a
+  //   latent: the reduced queries (or q_a for low-rank queries), then kv_a, then the keys of which
+  //     there are inverse norms
   CudaMatrix in;
   CudaVector in_bias;
-  // Grouped: RMS norms of each head's query and key, [d] or empty.
+  // Grouped: RMS norms of each head's query and key, [d] or empty; with qk_norm_all_heads, of all
+  // heads' together, [H * d] and [G * d].
   CudaVector q_norm;
   CudaVector k_norm;
   // Latent with low-rank queries: the norm of q_a [query_rank], and q_b.
@@ -47,18 +50,21 @@ struct CudaLayerWeights {
   CudaMatrix uv;
   CudaMatrix o;
   CudaVector o_bias;
+  CudaNorm attention_output_norm;
   CudaNorm mlp_norm;
   CudaMatrix mlp_in;  // gated: gate, then up
   CudaVector mlp_in_bias;
   CudaMatrix mlp_down;
   CudaVector mlp_down_bias;
+  CudaNorm mlp_output_norm;
 };
 
 struct CudaSharedWeights {
   CudaVector positions;  // learned or sinusoidal: [max_positions, D]
   // Cosines, then sines of each position: [max_positions, 2, rotary_dim / 2].
   CudaVector rotation;
-  CudaNorm final_norm;  // already multiplied by logit_multiplier
+  CudaVector local_rotation;  // likewise, of layers that turn by rope_local_base_freq
+  CudaNorm final_norm;        // already multiplied by logit_multiplier
 };
 
 // The shapes of one layer's weights: matrices without elements, norms of ones, biases of zeros.

@@ -25,18 +25,22 @@ struct DeviceNorm {
 };
 
 struct DeviceLayer {
-  DeviceNorm attention_norm;
+  DeviceNorm attention_norm, attention_output_norm;
   DeviceMatrix in;
   DeviceArray<float> in_bias, q_norm, k_norm, query_norm, query_up_bias, latent_norm, o_bias;
   DeviceMatrix query_up, uk, uv, o;
-  DeviceNorm mlp_norm;
+  DeviceNorm mlp_norm, mlp_output_norm;
   DeviceMatrix mlp_in, mlp_down;
   DeviceArray<float> mlp_in_bias, mlp_down_bias;
 
-  DeviceArray<BFloat16> cache;  // [blocks, block_positions, row_width]
+  BFloat16* cache = nullptr;       // [blocks, block_positions, row_width], of the layer's slot
+  float* inverse_norms = nullptr;  // [blocks, normed_keys, block_positions], likewise
+  int group = 0;                   // of CacheGeometry
   AttentionLayout layout;
-  bool rotates = true;  // queries and keys, if the model has a table of rotations
+  const float* rotation = nullptr;  // the table of rotations, or null if the layer does not rotate
   float scale = 1;
+  float cap = 0;                // AttentionRows::cap
+  int window = kEveryPosition;  // AttentionRows::window
   // Latent: whether prompts are attended over expanded keys and values, and the products that make
   // these by `uk` and `uv`.
   bool expands = false;

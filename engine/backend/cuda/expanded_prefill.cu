@@ -64,9 +64,9 @@ struct ExpandedHead {
 template <int C, int V, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.rows.runs[p.pass.first_run + blockIdx.z];
-  AttendPrompt<C + kRope, V, Tiling>(
+  AttendPrompt<C + kRope, V, Tiling, /*kPlain=*/true>(
       ExpandedHead<C, V>{p.rows, run, p.pass.first, p.pass.limit, static_cast<int>(blockIdx.y)},
-      run, 1, p.scale_log2);
+      run, 1, ScoreRule{p.scale_log2});
 }
 
 // Calls function.operator()<d_qk, d_v>().

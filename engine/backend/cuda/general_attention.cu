@@ -7,7 +7,7 @@ constexpr int kThreads = 128;
 
 // Grid (H, rows). A tile has one position per thread.
 __global__ void __launch_bounds__(kThreads)
-    AttendOneRow(AttentionLayout layout, AttentionRows rows) {
+    AttendOneRow(AttentionLayout layout, AttentionRows rows, ScoreRule rule) {
   __shared__ float weights[kThreads], of_warps[kWarp];
   float* const query = reinterpret_cast<float*>(DynamicShared());  // [key_width]
   float* const sums = query + layout.key_width;                    // [value_width]
@@ -15,26 +15,34 @@ __global__ void __launch_bounds__(kThreads)
   const size_t row = blockIdx.y, of_row = row * layout.heads + head;
   const int length = rows.positions[row] + 1;
   const int32_t* const table = rows.blocks + rows.tables[row];
+  const auto block = [&](int position) {
+    return static_cast<size_t>(table[position / layout.block_positions]);
+  };
   const auto at = [&](int position) {
     return rows.cache +
-           (static_cast<size_t>(table[position / layout.block_positions]) * layout.block_positions +
-            position % layout.block_positions) *
+           (block(position) * layout.block_positions + position % layout.block_positions) *
                layout.row_width;
   };
-  const float scale_log2 = rows.scale * kLog2E;
+  const float factor = rule.inside > 0 ? rule.inside : rule.scale_log2;
   for (int i = threadIdx.x; i < layout.key_width; i += kThreads) {
-    query[i] = ToFloat(rows.queries[of_row * layout.key_width + i]) * scale_log2;
+    query[i] = ToFloat(rows.queries[of_row * layout.key_width + i]) * factor;
   }
   for (int i = threadIdx.x; i < layout.value_width; i += kThreads) sums[i] = 0;
   __syncthreads();
   float most = -INFINITY, sum = 0;
-  for (int base = 0; base < length; base += kThreads) {
+  for (int base = FirstAttended(length, rule.window); base < length; base += kThreads) {
     const int position = base + static_cast<int>(threadIdx.x), seen = min(length - base, kThreads);
     float score = -INFINITY;
     if (position < length) {
       const BFloat16* const key = at(position) + group * layout.key_width;
       score = 0;
       for (int i = 0; i < layout.key_width; ++i) score += query[i] * ToFloat(key[i]);
+      if (rule.inside > 0) score = tanhf(score) * rule.scale_log2;
+      if (layout.normed_keys > 0) {
+        const size_t of_key = block(position) * layout.normed_keys + head % layout.normed_keys;
+        score *=
+            rows.inverse_norms[of_key * layout.block_positions + position % layout.block_positions];
+      }
     }
     const float before = most;
     most = fmaxf(most, BlockMax(score, of_warps));
@@ -61,7 +69,8 @@ __global__ void __launch_bounds__(kThreads)
 void GeneralAttention(const AttentionLayout& layout, const AttentionRows& rows,
                       cudaStream_t stream) {
   Launch(AttendOneRow, dim3(layout.heads, rows.rows), kThreads,
-         (layout.key_width + layout.value_width) * sizeof(float), stream, layout, rows);
+         (layout.key_width + layout.value_width) * sizeof(float), stream, layout, rows,
+         RuleOf(rows));
 }
 
 }  // namespace triptych::cuda

@@ -1,3 +1,6 @@
+#include <bit>
+#include <cstdint>
+
 #include "engine/backend/cuda/online_softmax.cuh"
 #include "engine/backend/cuda/split_kv.cuh"
 
@@ -13,7 +16,7 @@ struct Parameters {
   AttentionRows rows;
   Splits splits;
   SplitSizes sizes;
-  float scale_log2;
+  ScoreRule rule;
 };
 
 // Grid (splits, G, rows). A warp takes every fourth cache block of its split. The heads of a group
@@ -21,14 +24,15 @@ struct Parameters {
 // K permuted alike. So does V, whose positions are then combined in pairs.
 //
 // Three thread blocks per multiprocessor hide memory latency better than two.
-template <int D>
+template <int D, bool kPlain>
 __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
   __shared__ float all_most[kWarps][16], all_sums[kWarps][16];
   __shared__ float whole[16][D + 4];
   const int split = blockIdx.x, group = blockIdx.y;
   const size_t row = blockIdx.z;
-  const int length = p.rows.positions[row] + 1, split_size = p.sizes.Size(length),
-            first = split * split_size;
+  const int length = p.rows.positions[row] + 1,
+            start = kPlain ? 0 : SplitsStart(length, p.rule.window),
+            split_size = p.sizes.Size(length - start), first = start + split * split_size;
   if (first >= length) return;
   const int end = min(first + split_size, length);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, r = lane / 4, t = lane % 4;
@@ -84,10 +88,15 @@ __global__ void __launch_bounds__(kWarps* kWarp, 3) Decode(Parameters p) {
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (base + n * 8 + t * 2 + (i & 1) >= end) s[n][i] = -INFINITY;
+        const int position = base + n * 8 + t * 2 + (i & 1);
+        if constexpr (!kPlain) {
+          if (p.rule.inside > 0) s[n][i] = tanhf(s[n][i] * p.rule.inside);
+          if (position < FirstAttended(length, p.rule.window)) s[n][i] = -INFINITY;
+        }
+        if (position >= end) s[n][i] = -INFINITY;
       }
     }
-    softmax.Weigh(s, p.scale_log2);
+    softmax.Weigh(s, p.rule.scale_log2);
     const uint32_t a[4] = {Pack(s[0][0], s[0][1]), Pack(s[0][2], s[0][3]), Pack(s[1][0], s[1][1]),
                            Pack(s[1][2], s[1][3])};
     // Rows beyond the end may hold any value. NaN times a weight of 0 would still be NaN.
@@ -169,13 +178,21 @@ bool SupportsGroupedDecode(const AttentionLayout& layout) {
          layout.block_positions == kBlockPositions && layout.heads / layout.groups <= kMostShared;
 }
 
-int GroupedSplits(int length) { return kSizes.Count(length); }
+int GroupedSplits(int length, int window) {
+  // A window begins anywhere in its first block.
+  const uint32_t most = static_cast<uint32_t>(window) + kBlockPositions - 1;
+  return kSizes.Count(most < static_cast<uint32_t>(length) ? static_cast<int>(std::bit_ceil(most))
+                                                           : length);
+}
 
 void GroupedDecode(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                    cudaStream_t stream) {
-  const Parameters parameters{layout, rows, splits, kSizes, rows.scale * kLog2E};
-  Launch(layout.key_width == 64 ? Decode<64> : Decode<128>,
-         dim3(splits.most, layout.groups, rows.rows), kWarps * kWarp, 0, stream, parameters);
+  const Parameters parameters{layout, rows, splits, kSizes, RuleOf(rows)};
+  const bool narrow = layout.key_width == 64;
+  const auto kernel = parameters.rule.plain() ? (narrow ? Decode<64, true> : Decode<128, true>)
+                                              : (narrow ? Decode<64, false> : Decode<128, false>);
+  Launch(kernel, dim3(splits.most, layout.groups, rows.rows), kWarps * kWarp, 0, stream,
+         parameters);
   CombineSplits(layout, rows, splits, kSizes, stream);
 }
 

@@ -10,7 +10,7 @@ struct Parameters {
   AttentionLayout layout;
   AttentionRows rows;
   const PrefillRun* runs;
-  float scale_log2;
+  ScoreRule rule;
 };
 
 // Keys and values of one group in the paged cache, and its heads' rows.
@@ -46,20 +46,27 @@ struct PagedGroup {
 };
 
 // Grid (tiles of rows, G, runs).
-template <int D, typename Tiling>
+template <int D, bool kPlain, typename Tiling>
 __global__ void __launch_bounds__(Tiling::kThreads) Attend(Parameters p) {
   const PrefillRun run = p.runs[blockIdx.z];
-  AttendPrompt<D, D, Tiling>(PagedGroup<D>{p, run, static_cast<int>(blockIdx.y)}, run,
-                             p.layout.heads / p.layout.groups, p.scale_log2);
+  AttendPrompt<D, D, Tiling, kPlain>(PagedGroup<D>{p, run, static_cast<int>(blockIdx.y)}, run,
+                                     p.layout.heads / p.layout.groups, p.rule);
 }
 
 template <int D>
 void Enqueue(const Parameters& p, const PrefillRuns& runs, cudaStream_t stream) {
   const int groups = p.layout.groups, rows = runs.longest * (p.layout.heads / groups);
   ForTiling<D, D>(rows, groups, runs.count, [&]<typename Tiling>() {
-    Launch(Attend<D, Tiling>, dim3((rows + Tiling::kRows - 1) / Tiling::kRows, groups, runs.count),
-           Tiling::kThreads, Tiling::template SharedBytes<D, D>(), stream, p);
+    Launch(p.rule.plain() ? Attend<D, true, Tiling> : Attend<D, false, Tiling>,
+           dim3((rows + Tiling::kRows - 1) / Tiling::kRows, groups, runs.count), Tiling::kThreads,
+           Tiling::template SharedBytes<D, D>(), stream, p);
   });
+}
+
+template <int D, typename Tiling>
+void Prepare() {
+  AllowTiling<D, D, Tiling>(Attend<D, true, Tiling>);
+  AllowTiling<D, D, Tiling>(Attend<D, false, Tiling>);
 }
 
 }  // namespace
@@ -73,16 +80,16 @@ bool SupportsGroupedPrefill(const AttentionLayout& layout) {
 
 void GroupedPrefill(const AttentionLayout& layout, const AttentionRows& rows,
                     const PrefillRuns& runs, cudaStream_t stream) {
-  const Parameters parameters{layout, rows, runs.runs, rows.scale * kLog2E};
+  const Parameters parameters{layout, rows, runs.runs, RuleOf(rows)};
   layout.key_width == 64 ? Enqueue<64>(parameters, runs, stream)
                          : Enqueue<128>(parameters, runs, stream);
 }
 
 void PrepareGroupedPrefill() {
-  AllowTiling<64, 64, NarrowTiling>(Attend<64, NarrowTiling>);
-  AllowTiling<64, 64, WideTiling>(Attend<64, WideTiling>);
-  AllowTiling<128, 128, NarrowTiling>(Attend<128, NarrowTiling>);
-  AllowTiling<128, 128, WideTiling>(Attend<128, WideTiling>);
+  Prepare<64, NarrowTiling>();
+  Prepare<64, WideTiling>();
+  Prepare<128, NarrowTiling>();
+  Prepare<128, WideTiling>();
 }
 
 }  // namespace triptych::cuda

@@ -15,6 +15,7 @@ struct Parameters {
   Splits splits;
   SplitSizes sizes;
   int heads;
+  int normed_keys;
   float scale_log2;
 };
 
@@ -31,7 +32,7 @@ struct Shape {
 
 // Grid (splits, heads / kRows, rows). For scores a warp has a quarter of the width and half of a
 // tile's positions, with its part of the queries in registers; for values it has R / 8 columns.
-template <int R, int P, int M, int T>
+template <int R, int P, int M, int T, bool kNormed>
 __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
   using S = Shape<R, P, M, T>;
   constexpr int kWidth = S::kWidth, kPitch = S::kPitch, kRows = S::kRows;
@@ -142,6 +143,18 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
           x[e + i] = part == 0 ? elements[i] : x[e + i] + elements[i];
       }
     }
+    if constexpr (kNormed) {
+      // The thread's positions are in one block; those beyond the end have no score.
+      if (base + my_first < end) {
+        const int of_head = (first_head + my_row) % p.normed_keys;
+        const size_t block = table[(base + my_first) / kBlockPositions];
+        const float* const norms = p.rows.inverse_norms +
+                                   (block * p.normed_keys + of_head) * kBlockPositions +
+                                   (base + my_first) % kBlockPositions;
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) x[e] *= norms[e];
+      }
+    }
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       x[e] = base + my_first + e < end ? x[e] * p.scale_log2 : -INFINITY;
@@ -213,24 +226,24 @@ __global__ void __launch_bounds__(kThreads, 1) Attend(Parameters p) {
 }
 
 // Tiles of 64 positions if they fit (data-center GPUs from Hopper on), else of 32.
-template <int R, int P, int M, typename Function>
+template <int R, int P, int M, bool kNormed, typename Function>
 void ForTile(const Function& function) {
   if (Shape<R, P, M, 64>::kSharedBytes <= CurrentLimits().shared_bytes) {
-    function(Attend<R, P, M, 64>, Shape<R, P, M, 64>::kSharedBytes);
+    function(Attend<R, P, M, 64, kNormed>, Shape<R, P, M, 64>::kSharedBytes);
   } else {
-    function(Attend<R, P, M, 32>, Shape<R, P, M, 32>::kSharedBytes);
+    function(Attend<R, P, M, 32, kNormed>, Shape<R, P, M, 32>::kSharedBytes);
   }
 }
 
 // Calls function(kernel, shared bytes, heads of a thread block) with the kernel for these widths.
-template <typename Function>
+template <bool kNormed, typename Function>
 void ForKernel(int rank, bool many_heads, const Function& function) {
   const auto heads16 = [&](auto kernel, size_t bytes) { function(kernel, bytes, 16); };
   const auto heads32 = [&](auto kernel, size_t bytes) { function(kernel, bytes, 32); };
   if (rank == 512) {
-    many_heads ? ForTile<512, 64, 2>(heads32) : ForTile<512, 64, 1>(heads16);
+    many_heads ? ForTile<512, 64, 2, kNormed>(heads32) : ForTile<512, 64, 1, kNormed>(heads16);
   } else {
-    many_heads ? ForTile<256, 64, 2>(heads32) : ForTile<256, 64, 1>(heads16);
+    many_heads ? ForTile<256, 64, 2, kNormed>(heads32) : ForTile<256, 64, 1, kNormed>(heads16);
   }
 }
 
@@ -248,20 +261,30 @@ int LatentSplits(int length) { return kSizes.Count(length); }
 void LatentAttention(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                      bool prefill, cudaStream_t stream) {
   const SplitSizes sizes = prefill ? kWhole : kSizes;
-  const Parameters parameters{rows, splits, sizes, layout.heads, rows.scale * kLog2E};
-  ForKernel(layout.value_width, layout.heads % 32 == 0,
-            [&](auto kernel, size_t shared_bytes, int heads) {
-              Launch(kernel, dim3(splits.most, layout.heads / heads, rows.rows), kThreads,
-                     shared_bytes, stream, parameters);
-            });
+  const Parameters parameters{.rows = rows,
+                              .splits = splits,
+                              .sizes = sizes,
+                              .heads = layout.heads,
+                              .normed_keys = layout.normed_keys,
+                              .scale_log2 = rows.scale * kLog2E};
+  const auto launch = [&](auto kernel, size_t shared_bytes, int heads) {
+    Launch(kernel, dim3(splits.most, layout.heads / heads, rows.rows), kThreads, shared_bytes,
+           stream, parameters);
+  };
+  const bool many_heads = layout.heads % 32 == 0;
+  layout.normed_keys > 0 ? ForKernel<true>(layout.value_width, many_heads, launch)
+                         : ForKernel<false>(layout.value_width, many_heads, launch);
   CombineSplits(layout, rows, splits, sizes, stream);
 }
 
 void PrepareLatentAttention() {
   for (const int rank : {256, 512}) {
     for (const bool many_heads : {false, true}) {
-      ForKernel(rank, many_heads,
-                [](auto kernel, size_t shared_bytes, int) { AllowShared(kernel, shared_bytes); });
+      const auto allow = [](auto kernel, size_t shared_bytes, int) {
+        AllowShared(kernel, shared_bytes);
+      };
+      ForKernel<false>(rank, many_heads, allow);
+      ForKernel<true>(rank, many_heads, allow);
     }
   }
 }

@@ -50,6 +50,7 @@ extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { TRIPTYCH_CALL(cublasLtCreate, handle); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { TRIPTYCH_CALL(cublasLtDestroy, handle); }
+size_t cublasLtGetVersion() { TRIPTYCH_CALL(cublasLtGetVersion); }
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   TRIPTYCH_CALL(cublasLtGetStatusName, status);
 }

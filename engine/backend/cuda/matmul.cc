@@ -108,6 +108,12 @@ std::vector<cublasLtMatmulAlgo_t> Candidates(cublasLtHandle_t handle, const Matm
 
 }  // namespace
 
+std::string CublasLtVersion() {
+  const size_t version = cublasLtGetVersion();
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 MatmulShape Dense(int64_t inputs, int64_t outputs, MatmulOutput output) {
   return {.inputs = inputs,
           .outputs = outputs,

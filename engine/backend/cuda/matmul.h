@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -43,6 +44,9 @@ struct MatmulShape {
 
   auto operator<=>(const MatmulShape&) const = default;
 };
+
+// The version of the loaded library: "13.0.2". REQUIRES: LoadCublasLt has succeeded.
+std::string CublasLtVersion();
 
 // One head, dense rows.
 MatmulShape Dense(int64_t inputs, int64_t outputs, MatmulOutput output);

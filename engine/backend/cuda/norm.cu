@@ -6,10 +6,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One block for each row.
+__device__ inline void Put(BFloat16* to, float value) { *to = ToBFloat16(value); }
+__device__ inline void Put(float* to, float value) { *to += value; }
+
+// One block for each row. Adds to y if it is float32.
+template <typename To>
 __global__ void __launch_bounds__(kThreads)
     NormalizeRows(NormParameters norm, const float* x, int64_t stride, const float* added,
-                  const int32_t* order, BFloat16* y) {
+                  const int32_t* order, To* y) {
   __shared__ float sums[kWarp];
   const float* const from = x + (order != nullptr ? order[blockIdx.x] : blockIdx.x) * stride;
   const int width = norm.width;
@@ -23,10 +27,10 @@ __global__ void __launch_bounds__(kThreads)
   float squares = 0;
   for (int i = threadIdx.x; i < width; i += kThreads) squares += (at(i) - mean) * (at(i) - mean);
   const float factor = rsqrtf(BlockSum(squares, sums) / width + norm.eps);
-  BFloat16* const to = y + blockIdx.x * static_cast<size_t>(width);
+  To* const to = y + blockIdx.x * static_cast<size_t>(width);
   for (int i = threadIdx.x; i < width; i += kThreads) {
     const float value = (at(i) - mean) * factor * norm.weight[i];
-    to[i] = ToBFloat16(norm.bias != nullptr ? value + norm.bias[i] : value);
+    Put(to + i, norm.bias != nullptr ? value + norm.bias[i] : value);
   }
 }
 
@@ -51,6 +55,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void RoundElements(const float* x, int64_t size, BFloat16* y) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < size) y[i] = ToBFloat16(x[i]);
+}
+
 }  // namespace
 
 void Normalize(const NormParameters& norm, const float* x, int64_t stride, const float* added,
@@ -61,7 +70,21 @@ void Normalize(const NormParameters& norm, const float* x, int64_t stride, const
            stride, order, y);
     return;
   }
-  Launch(NormalizeRows, dim3(rows), kThreads, 0, stream, norm, x, stride, added, order, y);
+  Launch(NormalizeRows<BFloat16>, dim3(rows), kThreads, 0, stream, norm, x, stride, added, order,
+         y);
+}
+
+void AddNormalized(const NormParameters& norm, const float* x, int rows, float* y,
+                   cudaStream_t stream) {
+  const float* const added = nullptr;
+  const int32_t* const order = nullptr;
+  Launch(NormalizeRows<float>, dim3(rows), kThreads, 0, stream, norm, x, int64_t{norm.width}, added,
+         order, y);
+}
+
+void Round(const float* x, int64_t size, BFloat16* y, cudaStream_t stream) {
+  Launch(RoundElements, dim3(static_cast<unsigned>((size + kThreads - 1) / kThreads)), kThreads, 0,
+         stream, x, size, y);
 }
 
 }  // namespace triptych::cuda

@@ -14,10 +14,11 @@ struct OnlineSoftmax {
   float values[V / 8][4] = {};             // [columns in eights]: values times weights
 
   // Turns scores of `kTiles` tiles of eight positions, which `scale` takes to base 2, into weights.
-  // Scores of -inf weigh nothing. REQUIRES: scale > 0; a row's first tile has a finite score.
-  template <int kTiles>
+  // Scores of -inf weigh nothing. Unless kMaskedTiles, a row's first tile has a finite score; with
+  // it, tiles without one change nothing. REQUIRES: scale > 0.
+  template <bool kMaskedTiles = false, int kTiles>
   __device__ void Weigh(float (&scores)[kTiles][4], float scale) {
-    float mine[2] = {-INFINITY, -INFINITY};
+    float mine[2] = {-INFINITY, -INFINITY}, reference[2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
@@ -28,7 +29,8 @@ struct OnlineSoftmax {
       float raised = fmaxf(most[i], mine[i] * scale);
       raised = fmaxf(raised, __shfl_xor_sync(kAllLanes, raised, 1));
       raised = fmaxf(raised, __shfl_xor_sync(kAllLanes, raised, 2));
-      const float fade = Exp2(most[i] - raised);  // 0 for the first scores
+      reference[i] = kMaskedTiles && raised == -INFINITY ? 0 : raised;
+      const float fade = Exp2(most[i] - reference[i]);  // 0 for the first scores
       most[i] = raised;
       sums[i] *= fade;
 #pragma unroll
@@ -38,7 +40,7 @@ struct OnlineSoftmax {
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        scores[n][i] = Exp2(fmaf(scores[n][i], scale, -most[i / 2]));
+        scores[n][i] = Exp2(fmaf(scores[n][i], scale, -reference[i / 2]));
         sums[i / 2] += scores[n][i];
       }
     }

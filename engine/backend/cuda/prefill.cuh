@@ -5,6 +5,7 @@
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device.cuh"
 #include "engine/backend/cuda/online_softmax.cuh"
+#include "engine/backend/cuda/scores.cuh"
 
 namespace triptych::cuda {
 
@@ -51,6 +52,9 @@ void AllowTiling(Kernel kernel) {
 // Attends a block's rows of a run. Rows are the run's positions times `shared` heads, which have
 // the same keys and values. K: width of a key. V: width of a value. Tiles of keys lie at multiples
 // of their size from position 0, wherever the run starts. Grid: x counts the blocks of rows.
+// kPlain: `rule` is plain. A window's tiles begin with that of the first position that the block's
+// rows attend; no position before it is read. Tiles that a row does not attend do not change its
+// bits.
 //
 // `Source` has
 //   const BFloat16* Key(int position, int column), Value(position, column): 8 elements
@@ -59,9 +63,9 @@ void AllowTiling(Kernel kernel) {
 //   int first, limit: the positions to attend now, multiples of a tile
 //   float* State(int index, int head): what passes over [first, limit) hand on to the next,
 //     kPrefillState<V> elements. Cutting a context into passes does not change a bit.
-template <int K, int V, typename Tiling, typename Source>
+template <int K, int V, typename Tiling, bool kPlain, typename Source>
 __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int shared,
-                             float scale_log2) {
+                             const ScoreRule& rule) {
   constexpr int kPad = 8;  // elements after a row in shared memory, against bank conflicts
   constexpr int kKeyPitch = K + kPad, kValuePitch = V + kPad, kTile = Tiling::kTile;
   constexpr int kEights = kTile / 8, kChunks = (K + V) / 8, kRowTiles = Tiling::kRowTiles;
@@ -77,11 +81,13 @@ __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int sh
   const int end = run.start + last / shared + 1;  // of the keys that some row attends
   const int stop = min(end, source.limit);
   if (end <= source.first) return;  // done by an earlier pass
+  const int attended = kPlain ? 0 : FirstAttended(run.start + row0 / shared + 1, rule.window);
+  const int begin = kPlain ? source.first : max(source.first, attended / kTile * kTile);
   const auto fetch = [&](int base, int buffer) {
     for (int i = threadIdx.x; i < kTile * kChunks; i += Tiling::kThreads) {
       const int of_tile = i / kChunks, c = i % kChunks, row = buffer * kTile + of_tile;
-      const bool seen = base + of_tile < stop;
-      const int position = seen ? base + of_tile : base;
+      const bool seen = base + of_tile < stop && (kPlain || base + of_tile >= attended);
+      const int position = seen ? base + of_tile : kPlain ? base : max(base, attended);
       if (c < K / 8) {
         CopyAsync(keys + row * kKeyPitch + c * 8, source.Key(position, c * 8), seen);
       } else {
@@ -98,7 +104,7 @@ __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int sh
                 source.Query(row / shared, row % shared, c * 8), true);
     }
   }
-  fetch(source.first, 0);
+  fetch(begin, 0);
   const int warp_row0 = row0 + warp * 16 * kRowTiles;
   const auto row_of = [&](int tile, int i) { return warp_row0 + tile * 16 + r + 8 * i; };
   const auto index_of = [&](int tile, int i) { return min(row_of(tile, i), rows - 1) / shared; };
@@ -135,7 +141,7 @@ __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int sh
   const int warp_last =
       warp_row0 < rows ? run.start + min(warp_row0 + 16 * kRowTiles - 1, rows - 1) / shared : -1;
   int buffer = 0;
-  for (int base = source.first; base < stop; base += kTile, buffer ^= 1) {
+  for (int base = begin; base < stop; base += kTile, buffer ^= 1) {
     if (base + kTile < stop) {
       fetch(base + kTile, buffer ^ 1);
       WaitForCopies<1>();
@@ -143,7 +149,8 @@ __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int sh
       WaitForCopies<0>();
     }
     __syncthreads();
-    if (base <= warp_last) {
+    if (base <= warp_last &&
+        (kPlain || base + kTile > FirstAttended(warp_first + 1, rule.window))) {
       const BFloat16* const tile = keys + buffer * kTile * kKeyPitch;
       float s[kRowTiles][kEights][4] = {};
 #pragma unroll
@@ -171,21 +178,33 @@ __device__ void AttendPrompt(const Source& source, const PrefillRun& run, int sh
           }
         }
       }
-      const bool masked = base + kTile - 1 > warp_first;
+      const bool masked = base + kTile - 1 > warp_first ||
+                          (!kPlain && base < FirstAttended(warp_last + 1, rule.window));
 #pragma unroll
       for (int j = 0; j < kRowTiles; ++j) {
+        if constexpr (!kPlain) {
+          if (rule.inside > 0) {
+#pragma unroll
+            for (int n = 0; n < kEights; ++n) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) s[j][n][i] = tanhf(s[j][n][i] * rule.inside);
+            }
+          }
+        }
         if (masked) {
 #pragma unroll
           for (int n = 0; n < kEights; ++n) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              if (base + n * 8 + t * 2 + (i & 1) > run.start + index_of(j, i / 2)) {
+              const int position = base + n * 8 + t * 2 + (i & 1);
+              const int own = run.start + index_of(j, i / 2);
+              if (position > own || (!kPlain && position < FirstAttended(own + 1, rule.window))) {
                 s[j][n][i] = -INFINITY;
               }
             }
           }
         }
-        softmax[j].Weigh(s[j], scale_log2);
+        softmax[j].template Weigh<!kPlain>(s[j], rule.scale_log2);
       }
       const BFloat16* const v = values + buffer * kTile * kValuePitch;
 #pragma unroll

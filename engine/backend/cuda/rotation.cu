@@ -37,6 +37,24 @@ __device__ inline void Write(const Pair& pair, const Turn& turn, int i, int widt
   }
 }
 
+constexpr int kMeasuringThreads = 256;
+
+// Grid (rows, 2): a block for all queries of a row, and one for all its keys.
+__global__ void __launch_bounds__(kMeasuringThreads) MeasureHeads(GroupedRows g, float* factors) {
+  __shared__ float sums[kWarp];
+  const size_t row = blockIdx.x;
+  const int first = blockIdx.y == 0 ? 0 : g.heads * g.width;
+  const int count = (blockIdx.y == 0 ? g.heads : g.groups) * g.width;
+  const float* const x = g.projected + row * (g.heads + 2 * g.groups) * g.width + first;
+  float squares = 0;
+  for (int i = threadIdx.x; i < count; i += kMeasuringThreads) {
+    const float value = g.bias != nullptr ? x[i] + g.bias[first + i] : x[i];
+    squares += value * value;
+  }
+  const float factor = rsqrtf(BlockSum(squares, sums) / count + g.norm_eps);
+  if (threadIdx.x == 0) factors[row * 2 + blockIdx.y] = factor;
+}
+
 // Grid (rows, heads of q, k and v in fours): a warp for each head.
 __global__ void __launch_bounds__(kWarps* kWarp)
     WriteGroupedRows(GroupedRows g, RowLocations locations) {
@@ -52,9 +70,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   BFloat16* const y =
       query ? g.queries + (row * g.heads + head) * width
             : g.cache + (static_cast<size_t>(slot) * 2 * g.groups + head - g.heads) * width;
-  const float* const norm = query ? g.q_norm : value ? nullptr : g.k_norm;
+  const float* norm = query ? g.q_norm : value ? nullptr : g.k_norm;
   float factor = 1;
-  if (norm != nullptr) {
+  if (norm != nullptr && g.factors != nullptr) {
+    factor = g.factors[row * 2 + (query ? 0 : 1)];
+    norm += (query ? head : head - g.heads) * width;
+  } else if (norm != nullptr) {
     float squares = 0;
     for (int i = lane; i < pairs; i += kWarp) {
       const Pair pair = Read(x, bias, i, width);
@@ -103,6 +124,38 @@ __global__ void __launch_bounds__(kLatentThreads)
   }
 }
 
+// Elements i of x plus the bias, if there is one.
+__device__ inline float Biased(const float* x, const float* bias, int i) {
+  return bias != nullptr ? x[i] + bias[i] : x[i];
+}
+
+// The factor by which the warp's lanes multiply a vector to divide it by its norm.
+__device__ inline float InverseNorm(const float* x, const float* bias, int width, float eps) {
+  float squares = 0;
+  for (int i = threadIdx.x % kWarp; i < width; i += kWarp) {
+    const float value = Biased(x, bias, i);
+    squares += value * value;
+  }
+  return rsqrtf(WarpSum(squares) / width + eps);
+}
+
+// Grid (rows, keys in fours): a warp for each key.
+__global__ void __launch_bounds__(kWarps* kWarp)
+    WriteInverseNormRows(KeyNorms k, RowLocations locations) {
+  const int key = blockIdx.y * kWarps + threadIdx.x / kWarp;
+  const size_t row = blockIdx.x;
+  const int slot = locations.slots[row];
+  if (key >= k.keys || slot < 0) return;
+  const int first = key * k.width;
+  const float inverse =
+      InverseNorm(k.projected + row * k.stride + first,
+                  k.bias != nullptr ? k.bias + first : nullptr, k.width, k.norm_eps);
+  const size_t of_key = static_cast<size_t>(slot / k.block_positions) * k.keys + key;
+  if (threadIdx.x % kWarp == 0) {
+    k.inverse_norms[of_key * k.block_positions + slot % k.block_positions] = inverse;
+  }
+}
+
 // Grid (rows, heads in fours): a warp for each head.
 __global__ void __launch_bounds__(kWarps* kWarp)
     WriteLatentQueryRows(LatentQueries q, RowLocations locations) {
@@ -112,19 +165,25 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int width = q.content_width + q.d_rope, position = max(locations.positions[row], 0);
   const float* const x = q.projected + row * q.stride + head * width;
   const float* const bias = q.bias != nullptr ? q.bias + head * width : nullptr;
+  const float factor = q.normed ? InverseNorm(x, bias, q.content_width, q.norm_eps) : 1;
   BFloat16* const content = q.content + (row * q.heads + head) * q.content_stride;
   for (int i = lane; i < q.content_width; i += kWarp) {
-    content[i] = ToBFloat16(bias != nullptr ? x[i] + bias[i] : x[i]);
+    content[i] = ToBFloat16(Biased(x, bias, i) * factor);
   }
   BFloat16* const rotary = q.rotary + (row * q.heads + head) * q.rotary_stride;
   for (int i = lane; i < q.d_rope / 2; i += kWarp) {
-    Write(
-        Read(x + q.content_width, bias != nullptr ? bias + q.content_width : nullptr, i, q.d_rope),
-        TurnOf(q.rotation, position, q.d_rope / 2, i), i, q.d_rope, rotary);
+    Pair pair =
+        Read(x + q.content_width, bias != nullptr ? bias + q.content_width : nullptr, i, q.d_rope);
+    pair.even *= factor, pair.odd *= factor;
+    Write(pair, TurnOf(q.rotation, position, q.d_rope / 2, i), i, q.d_rope, rotary);
   }
 }
 
 }  // namespace
+
+void MeasureAllHeads(const GroupedRows& grouped, int rows, float* factors, cudaStream_t stream) {
+  Launch(MeasureHeads, dim3(rows, 2), kMeasuringThreads, 0, stream, grouped, factors);
+}
 
 void WriteGrouped(const GroupedRows& grouped, const RowLocations& locations, int rows,
                   cudaStream_t stream) {
@@ -136,6 +195,12 @@ void WriteGrouped(const GroupedRows& grouped, const RowLocations& locations, int
 void WriteLatents(const LatentRows& latents, const RowLocations& locations, int rows,
                   cudaStream_t stream) {
   Launch(WriteLatentRows, dim3(rows), kLatentThreads, 0, stream, latents, locations);
+}
+
+void WriteInverseNorms(const KeyNorms& norms, const RowLocations& locations, int rows,
+                       cudaStream_t stream) {
+  Launch(WriteInverseNormRows, dim3(rows, (norms.keys + kWarps - 1) / kWarps), kWarps * kWarp, 0,
+         stream, norms, locations);
 }
 
 void WriteLatentQueries(const LatentQueries& queries, const RowLocations& locations, int rows,

@@ -43,20 +43,29 @@ struct NormParameters {
 //   y: [rows, width]
 void Normalize(const NormParameters& norm, const float* x, int64_t stride, const float* added,
                const int32_t* order, int rows, BFloat16* y, cudaStream_t stream);
+// y += the norm of x; both are [rows, width].
+void AddNormalized(const NormParameters& norm, const float* x, int rows, float* y,
+                   cudaStream_t stream);
+// y: x, rounded.
+void Round(const float* x, int64_t size, BFloat16* y, cudaStream_t stream);
 
 // --- rotation.cu: from projections to queries and cache rows
 
 struct GroupedRows {
   const float* projected;  // [rows, H + 2G, d]: q, k, v
   const float* bias;       // [H + 2G, d] or null
-  const float* q_norm;     // [d] or null
-  const float* k_norm;     // [d] or null
+  const float* q_norm;     // [d], or [H, d] with `factors`; or null
+  const float* k_norm;     // [d], or [G, d] with `factors`; or null
   float norm_eps;
+  // [rows, 2]: of MeasureAllHeads; null: each head has a norm of its own.
+  const float* factors;
   const float* rotation;  // [max_positions, 2, d / 2] or null
   int heads, groups, width;
   BFloat16* queries;  // [rows, H, d]
   BFloat16* cache;    // rows of 2 G d: keys of all groups, then values
 };
+// Writes the factors by which the norm over all queries and that over all keys multiply each row.
+void MeasureAllHeads(const GroupedRows& grouped, int rows, float* factors, cudaStream_t stream);
 // Adds biases, normalizes, rotates; writes queries to `queries`, keys and values to the cache.
 void WriteGrouped(const GroupedRows& grouped, const RowLocations& locations, int rows,
                   cudaStream_t stream);
@@ -74,10 +83,26 @@ struct LatentRows {
 void WriteLatents(const LatentRows& latents, const RowLocations& locations, int rows,
                   cudaStream_t stream);
 
+// Keys of MLA that are computed only for their norms.
+struct KeyNorms {
+  const float* projected;  // rows of [keys, width], `stride` elements apart
+  int64_t stride;
+  const float* bias;  // [keys, width] or null
+  float norm_eps;
+  int keys, width;
+  int block_positions;
+  float* inverse_norms;  // [blocks, keys, block_positions]
+};
+void WriteInverseNorms(const KeyNorms& norms, const RowLocations& locations, int rows,
+                       cudaStream_t stream);
+
 struct LatentQueries {
   const float* projected;  // rows `stride` elements apart; per head: content, rotary part
   int64_t stride;
   const float* bias;  // [H, content_width + d_R] or null
+  // Whether each head is divided by the norm of its content first.
+  bool normed;
+  float norm_eps;
   const float* rotation;
   int heads, content_width, d_rope;
   BFloat16* content;  // per head [content_width], heads `content_stride` apart
@@ -96,6 +121,9 @@ void Activate(HiddenAct activation, bool gated, const BFloat16* x, const float* 
               int rows, BFloat16* y, cudaStream_t stream);
 // x: [rows, width] += bias
 void AddBias(float* x, const float* bias, int width, int rows, cudaStream_t stream);
+
+// x becomes cap tanh(x / cap).
+void CapLogits(float* x, float cap, int64_t size, cudaStream_t stream);
 
 // Fills x with uniform numbers of the given standard deviation; equal seeds give equal numbers.
 void FillRandom(BFloat16* x, int64_t size, uint64_t seed, float deviation, cudaStream_t stream);

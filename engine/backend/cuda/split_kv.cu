@@ -7,10 +7,11 @@ constexpr int kThreads = 128;
 
 // Grid (H, rows).
 __global__ void __launch_bounds__(kThreads)
-    Combine(Splits splits, SplitSizes sizes, const int32_t* positions, int width, BFloat16* out) {
+    Combine(Splits splits, SplitSizes sizes, const int32_t* positions, int window, int width,
+            BFloat16* out) {
   const int head = blockIdx.x;
   const size_t row = blockIdx.y, of_row = row * gridDim.x + head, first = of_row * splits.most;
-  const int count = sizes.Count(positions[row] + 1);
+  const int length = positions[row] + 1, count = sizes.Count(length - SplitsStart(length, window));
   float most = -INFINITY, sum = 0;
   for (int i = 0; i < count; ++i) most = fmaxf(most, splits.stats[first + i].x);
   for (int i = 0; i < count; ++i) {
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
 void CombineSplits(const AttentionLayout& layout, const AttentionRows& rows, const Splits& splits,
                    SplitSizes sizes, cudaStream_t stream) {
   Launch(Combine, dim3(layout.heads, rows.rows), kThreads, 0, stream, splits, sizes, rows.positions,
-         layout.value_width, rows.out);
+         rows.window, layout.value_width, rows.out);
 }
 
 }  // namespace triptych::cuda

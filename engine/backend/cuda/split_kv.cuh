@@ -4,10 +4,10 @@
 
 #include "engine/backend/cuda/attention_kernels.h"
 #include "engine/backend/cuda/device.cuh"
+#include "engine/backend/cuda/scores.cuh"
 
 namespace triptych::cuda {
 
-constexpr float kLog2E = 1.4426950408889634f;  // scores are kept in base 2
 constexpr int kBlockPositions = 16;  // positions of a cache block in kernels on tensor cores
 
 // Positions and number of splits as functions of the context's length. Short contexts are cut
@@ -27,6 +27,12 @@ struct SplitSizes {
     return (length - 1 + size) / size;
   }
 };
+
+// Where the splits of the row at position length - 1 begin: at the cache block of the first
+// position that it attends.
+__host__ __device__ inline int SplitsStart(int length, int window) {
+  return FirstAttended(length, window) / kBlockPositions * kBlockPositions;
+}
 
 // Never split: for prompts, whose many rows occupy the device.
 constexpr SplitSizes kWhole{1 << 30, 1 << 30};

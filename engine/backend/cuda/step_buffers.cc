@@ -45,7 +45,7 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
     decode_rows += sequence.count - prompt_tokens;
     const int64_t end = sequence.start + sequence.count;
     if (prompt_tokens < sequence.count) longest_context = std::max(longest_context, end);
-    blocks += CeilDiv(end, block_positions);
+    blocks += groups_ * CeilDiv(end, block_positions);
   }
   const bool mixed = shape_.prefill_rows > 0;
   shape_.decode_rows =
@@ -59,21 +59,22 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   PlanRuns(step, block_positions);
   constexpr auto kRunElements = static_cast<int64_t>(sizeof(PrefillRun) / sizeof(int32_t));
   const int64_t rows = shape_.rows();
-  const int64_t fixed = 4 * rows + int64_t{2} * shape_.logit_rows + kRunElements * shape_.runs;
+  const int64_t fixed = (2 + 2 * groups_) * rows + int64_t{2} * shape_.logit_rows +
+                        kRunElements * groups_ * shape_.runs;
   size_ = fixed + blocks;
   if (pinned_.size() < size_) pinned_ = PinnedArray<int32_t>(PowerOfTwo(size_ + 4096));
   int32_t* const ids = pinned_.get();
   int32_t* const positions = ids + rows;
   int32_t* const tables = positions + rows;
-  int32_t* const slots = tables + rows;
-  int32_t* const wanted = slots + rows;
+  int32_t* const slots = tables + groups_ * rows;
+  int32_t* const wanted = slots + groups_ * rows;
   auto* const scales = reinterpret_cast<float*>(wanted + shape_.logit_rows);
   std::copy(runs_.begin(), runs_.end(), reinterpret_cast<PrefillRun*>(scales + shape_.logit_rows));
   int32_t* const all_blocks = ids + fixed;
   std::fill(ids, ids + rows, 0);
   std::fill(positions, positions + rows, -1);
-  std::fill(tables, tables + rows, 0);
-  std::fill(slots, slots + rows, -1);
+  std::fill(tables, slots, 0);
+  std::fill(slots, wanted, -1);
   std::fill(wanted, wanted + shape_.logit_rows, 0);
   std::fill(scales, scales + shape_.logit_rows, 1.0f);
   std::copy(step.likely_scales.begin(), step.likely_scales.end(), scales);
@@ -83,6 +84,8 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t prompt_tokens = PromptTokens(sequence);
     const int64_t reduced = ReducedTokens(sequence, limits_.from);
+    const auto held =
+        static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
     for (int64_t i = 0; i < sequence.count; ++i) {
       const int32_t row = i < reduced         ? next_prefill++
                           : i < prompt_tokens ? next_expanded++
@@ -90,16 +93,19 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
       const int64_t position = sequence.start + i;
       ids[row] = static_cast<int32_t>(step.ids[row_of_token_.size()]);
       positions[row] = static_cast<int32_t>(position);
-      tables[row] = table;
-      slots[row] =
-          static_cast<int32_t>(sequence.blocks[position / block_positions] * block_positions +
-                               position % block_positions);
+      for (int group = 0; group < groups_; ++group) {
+        const int64_t block = sequence.blocks[position / block_positions * groups_ + group];
+        tables[group * rows + row] = table + group * held;
+        slots[group * rows + row] =
+            static_cast<int32_t>(block * block_positions + position % block_positions);
+      }
       row_of_token_.push_back(row);
     }
-    const auto held =
-        static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
-    std::copy_n(sequence.blocks, held, all_blocks + table);
-    table += held;
+    for (int group = 0; group < groups_; ++group) {
+      for (int32_t i = 0; i < held; ++i) {
+        all_blocks[table++] = sequence.blocks[int64_t{i} * groups_ + group];
+      }
+    }
   }
   for (int64_t i = 0; i < logit_rows; ++i) {
     const int64_t token = i < likely_rows ? step.likely_rows[i] : step.logit_rows[i - likely_rows];
@@ -111,14 +117,21 @@ const StepShape& StepBuffers::Write(const StepInput& step, int64_t block_positio
 void StepBuffers::PlanRuns(const StepInput& step, int64_t block_positions) {
   runs_.clear();
   passes_.clear();
+  for (int group = 0; group < groups_; ++group) PlanRuns(step, block_positions, group);
+  shape_.runs = static_cast<int>(runs_.size()) / groups_;
+}
+
+void StepBuffers::PlanRuns(const StepInput& step, int64_t block_positions, int group) {
   int32_t table = 0, row = expands() ? shape_.rows() - shape_.expanded_rows : shape_.decode_rows;
   for (const StepInput::Sequence& sequence : step.sequences) {
     const int64_t skipped = expands() ? ReducedTokens(sequence, limits_.from) : 0;
+    const auto held =
+        static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
     const PrefillRun run{.start = static_cast<int32_t>(sequence.start + skipped),
                          .count = static_cast<int32_t>(PromptTokens(sequence) - skipped),
                          .row = row,
-                         .table = table};
-    table += static_cast<int32_t>(CeilDiv(sequence.start + sequence.count, block_positions));
+                         .table = table + group * held};
+    table += groups_ * held;
     row += run.count;
     if (run.count == 0) continue;
     shape_.longest_run = std::max(shape_.longest_run, run.count);
@@ -128,7 +141,6 @@ void StepBuffers::PlanRuns(const StepInput& step, int64_t block_positions) {
       runs_.push_back(run);
     }
   }
-  shape_.runs = static_cast<int>(runs_.size());
 }
 
 void StepBuffers::PlanPasses(PrefillRun run) {

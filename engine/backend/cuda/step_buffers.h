@@ -39,7 +39,9 @@ struct ExpansionLimits {
 // Not thread-safe.
 class StepBuffers {
  public:
-  explicit StepBuffers(const ExpansionLimits& limits = {}) : limits_(limits) {}
+  // `groups`: those of the cache's geometry. REQUIRES: one, unless prompts are never expanded.
+  explicit StepBuffers(const ExpansionLimits& limits = {}, int groups = 1)
+      : limits_(limits), groups_(groups) {}
 
   // Lays out a step in pinned memory, which is reused, and returns its shape.
   const StepShape& Write(const StepInput& step, int64_t block_positions);
@@ -53,34 +55,38 @@ class StepBuffers {
   // In device memory, of the step written last; equal for all steps of one shape until it moves.
   const int32_t* ids() const { return device_.get(); }
   const int32_t* positions() const { return ids() + shape_.rows(); }
-  const int32_t* tables() const { return positions() + shape_.rows(); }
-  const int32_t* slots() const { return tables() + shape_.rows(); }
-  const int32_t* logit_rows() const { return slots() + shape_.rows(); }
+  // The next two, and runs(), are of one group of layers, whose blocks are in blocks() too.
+  const int32_t* tables(int group = 0) const { return positions() + shape_.rows() * (1 + group); }
+  const int32_t* slots(int group = 0) const { return tables(groups_ + group); }
+  const int32_t* logit_rows() const { return tables(2 * groups_); }
   // [logit_rows]: the scales of LikelyOutput::weight_sums.
   const float* scales() const {
     return reinterpret_cast<const float*>(logit_rows() + shape_.logit_rows);
   }
   // If prompts are never expanded, one run per sequence with prefill rows. Else those of passes().
-  const PrefillRun* runs() const {
-    return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows);
+  const PrefillRun* runs(int group = 0) const {
+    return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows) + group * shape_.runs;
   }
-  const int32_t* blocks() const { return reinterpret_cast<const int32_t*>(runs() + shape_.runs); }
-  RowLocations locations() const { return {positions(), slots()}; }
+  // By sequence, then by group.
+  const int32_t* blocks() const { return reinterpret_cast<const int32_t*>(runs(groups_)); }
+  RowLocations locations(int group = 0) const { return {positions(), slots(group)}; }
 
  private:
   bool expands() const { return limits_.from != kNeverExpand; }
   void PlanRuns(const StepInput& step, int64_t block_positions);
+  void PlanRuns(const StepInput& step, int64_t block_positions, int group);
   // Adds a run of expanded rows, in parts if it exceeds the limits, and their passes.
   void PlanPasses(PrefillRun run);
 
   ExpansionLimits limits_;
+  int groups_;
   StepShape shape_;
   int64_t size_ = 0;  // elements of the step
   PinnedArray<int32_t> pinned_;
   DeviceArray<int32_t> device_;
   bool moved_ = false;  // since the last Send
   std::vector<int32_t> row_of_token_;
-  std::vector<PrefillRun> runs_;
+  std::vector<PrefillRun> runs_;  // of all groups, one after another
   std::vector<ExpansionPass> passes_;
 };
 

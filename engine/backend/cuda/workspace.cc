@@ -48,13 +48,15 @@ void SizeExpansion(const ModelConfig& config, const BackendOptions& options, int
 }  // namespace
 
 AttentionLayout LayoutOf(const ModelConfig& config, int64_t layer, int64_t block_positions) {
-  AttentionLayout layout{.heads = static_cast<int>(config.num_attention_heads),
-                         .groups = 1,
-                         .key_width = 0,
-                         .value_width = 0,
-                         .value_offset = 0,
-                         .row_width = static_cast<int>(CacheRowElements(config, layer)),
-                         .block_positions = static_cast<int>(block_positions)};
+  AttentionLayout layout{
+      .heads = static_cast<int>(config.num_attention_heads),
+      .groups = 1,
+      .key_width = 0,
+      .value_width = 0,
+      .value_offset = 0,
+      .row_width = static_cast<int>(CacheRowElements(config, layer) - config.NormedKeys()),
+      .block_positions = static_cast<int>(block_positions),
+      .normed_keys = static_cast<int>(config.NormedKeys())};
   if (config.attention == AttentionKind::kMla) {
     layout.key_width = layout.row_width;
     layout.value_width = static_cast<int>(LatentShapeOf(config, layer).rank);
@@ -70,6 +72,7 @@ bool ExpandsPrompts(const ModelConfig& config, int64_t layer, int64_t block_posi
   if (config.attention != AttentionKind::kMla) return false;
   const LatentShape shape = LatentShapeOf(config, layer);
   return SmallerForm(shape, config.hidden_size) == ReducedForm::kFactored &&
+         shape.normed_keys == 0 &&
          SupportsLatentAttention(LayoutOf(config, layer, block_positions)) &&
          SupportsExpandedPrefill(shape.d_qk, shape.d_v, shape.d_rope);
 }
@@ -90,6 +93,8 @@ WorkspaceSizes SizeWorkspace(const ModelConfig& config, const BackendOptions& op
   const int64_t heads = config.num_attention_heads;
   const auto widen = [rows](int64_t& size, int64_t width) { size = std::max(size, rows * width); };
   widen(sizes.residual, config.hidden_size);
+  widen(sizes.branch, config.norm_outputs ? config.hidden_size : 0);
+  widen(sizes.head_factors, config.qk_norm_all_heads ? 2 : 0);
   widen(sizes.normal, config.hidden_size);
   widen(sizes.activated, config.intermediate_size);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {

@@ -29,8 +29,10 @@ std::optional<int64_t> ExpandFrom(const ModelConfig& config, const BackendOption
 // Sizes of the arrays of a Workspace, in elements.
 struct WorkspaceSizes {
   int64_t residual = 0;           // [rows, D] float32
+  int64_t branch = 0;             // [rows, D] float32: an output that is normed before it is added
   int64_t normal = 0;             // [rows, D]
   int64_t projected = 0;          // [rows, outputs of `in`] float32
+  int64_t head_factors = 0;       // [rows, 2] float32: of norms over all heads
   int64_t low_rank = 0;           // [rows, query_rank]
   int64_t projected_queries = 0;  // [rows, outputs of `query_up`] float32
   int64_t content = 0;            // [rows, H, d_qk], of factored queries
@@ -51,7 +53,8 @@ struct WorkspaceSizes {
   ExpansionLimits expansion;
 
   int64_t bytes() const {
-    return 4 * (residual + projected + projected_queries + split_sums + logits) +
+    return 4 * (residual + branch + projected + head_factors + projected_queries + split_sums +
+                logits) +
            8 * (split_stats + likely_tokens + 2 * kLogitRows) +
            2 * (normal + low_rank + content + queries + attended + values + latents +
                 expanded_keys + expanded_values + mlp_in + activated + logit_inputs) +
@@ -66,8 +69,10 @@ struct Workspace {
   Workspace() = default;
   explicit Workspace(const WorkspaceSizes& sizes)
       : residual(sizes.residual),
+        branch(sizes.branch),
         normal(sizes.normal),
         projected(sizes.projected),
+        head_factors(sizes.head_factors),
         low_rank(sizes.low_rank),
         projected_queries(sizes.projected_queries),
         content(sizes.content),
@@ -88,9 +93,9 @@ struct Workspace {
         log_sum_exps(kLogitRows),
         weight_sums(kLogitRows) {}
 
-  DeviceArray<float> residual;
+  DeviceArray<float> residual, branch;
   DeviceArray<BFloat16> normal;
-  DeviceArray<float> projected;
+  DeviceArray<float> projected, head_factors;
   DeviceArray<BFloat16> low_rank;
   DeviceArray<float> projected_queries;
   DeviceArray<BFloat16> content, queries, attended, values;

@@ -14,9 +14,13 @@
 namespace triptych::tools {
 namespace {
 
-// Width of the decoupled keys of rotary MLA, in the proportion of published models; else 0.
+// Width of the decoupled keys of a rotary model that becomes MLA, in the proportion of published
+// models; else 0.
 int64_t RotaryKeyWidth(const ModelConfig& config) {
-  if (config.position_embedding != PositionEmbedding::kRope) return 0;
+  if (config.attention == AttentionKind::kMla ||
+      config.position_embedding != PositionEmbedding::kRope) {
+    return 0;
+  }
   return 2 * CeilDiv(config.head_dim, int64_t{4});
 }
 
@@ -65,24 +69,29 @@ std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int
   const int64_t stored = config.num_key_value_heads;
   check("--groups", groups, groups > 0 && *groups <= stored && stored % *groups == 0,
         "divisors of the model's " + std::to_string(stored) + " key/value heads");
-  int64_t most = FullRank(config);
+  int64_t most = FullRank(config, RotaryKeyWidth(config));
   for (const int64_t own : config.kv_lora_rank) most = std::max(most, own);
   check("--rank", rank, rank > 0 && *rank <= most, "1 to " + std::to_string(most));
 
   ModelConfig mla = config;
-  if (config.attention != AttentionKind::kMla || rank) {
-    mla = WithLatents(
-        config, std::vector<int64_t>(config.num_hidden_layers, rank.value_or(FullRank(config))));
-  }
   if (config.attention != AttentionKind::kMla) {
-    mla.qk_rope_head_dim = RotaryKeyWidth(config);
-    mla.qk_norm = config.qk_norm && !config.qk_norm_all_heads && !config.attention_bias;
+    // Norms that no conversion keeps are left out.
+    mla.qk_norm = HasInverseNorms(config);
     mla.qk_norm_all_heads = false;
+    mla = ConvertedShape(mla, {.attention = AttentionKind::kMla,
+                               .rank = rank.value_or(0),
+                               .rope_head_dim = RotaryKeyWidth(config)});
+  } else if (rank) {
+    mla = WithLatents(config, std::vector<int64_t>(config.num_hidden_layers, *rank));
   }
   const int64_t shared = groups.value_or(
       config.attention == AttentionKind::kGqa ? stored : MatchedGroups(config, mla));
-  return {WithGroups(config, AttentionKind::kMha, config.num_attention_heads),
-          WithGroups(config, AttentionKind::kGqa, shared), mla};
+  const auto grouped = [&](AttentionKind kind, int64_t heads) {
+    if (kind == config.attention && heads == stored) return config;
+    return ConvertedShape(config, {.attention = kind, .groups = heads});
+  };
+  return {grouped(AttentionKind::kMha, config.num_attention_heads),
+          grouped(AttentionKind::kGqa, shared), mla};
 }
 
 KindPlan PlanKind(const ModelConfig& config, const WeightFormats& dtypes, CacheFormat cache,

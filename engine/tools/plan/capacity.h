@@ -28,10 +28,10 @@ struct KindPlan {
   int64_t sequences = 0;     // number of sequences of the planned context that fit
 };
 
-// The config as MHA, GQA and MLA, in this order, with the shapes that `convert` makes of a model
-// without rotation. Absent groups: the model's own, or the most with rows no wider than MLA's.
-// Absent rank: the model's own, or the exact one. Throws std::invalid_argument, with the flag's
-// name, for values that `convert` refuses.
+// The config as MHA, GQA and MLA, in this order, with the shapes that `convert` makes. Decoupled
+// keys of a rotary model are half as wide as a head. Absent groups: the model's own, or the most
+// with rows no wider than MLA's. Absent rank: the model's own, or the highest. Throws
+// std::invalid_argument, with the flag's name, for values that `convert` refuses.
 std::vector<ModelConfig> EachKindOf(const ModelConfig& config, std::optional<int64_t> groups,
                                     std::optional<int64_t> rank);
 

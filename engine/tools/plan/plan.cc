@@ -50,7 +50,7 @@ std::string Title(const ModelConfig& config) {
 
 // The parameters of the kinds that the model itself is not.
 std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& kinds,
-                     const PlanOptions& options, DeviceKind device) {
+                     const PlanOptions& options) {
   std::string text;
   const ModelConfig& gqa = kinds[1];
   const ModelConfig& mla = kinds[2];
@@ -68,11 +68,6 @@ std::string MadeWith(const ModelConfig& config, const std::vector<ModelConfig>& 
           "mla: no conversion from normed keys with a bias or a norm over all heads; its figures "
           "are "
           "those without norms\n";
-    }
-    if (mla.NormedKeys() > 0 && device == DeviceKind::kCuda) {
-      text +=
-          "mla: not served on a GPU, because its keys are normed (qk_norm); its figures are those "
-          "without norms\n";
     }
     if (mla.max_position_embeddings < config.max_position_embeddings) {
       text += "mla: a conversion serves at most " + FormatCount(mla.max_position_embeddings) +
@@ -410,8 +405,7 @@ void PlanKinds(const PlanOptions& options, const PlannedModel& model, int64_t me
   const std::vector<ModelConfig> kinds = EachKindOf(config, options.groups, options.rank);
   std::vector<KindPlan> plans;
   plans.reserve(kinds.size());
-  for (ModelConfig kind : kinds) {
-    if (device == DeviceKind::kCuda && kind.NormedKeys() > 0) kind.qk_norm = false;
+  for (const ModelConfig& kind : kinds) {
     plans.push_back(PlanKind(kind, dtypes, cache, memory, context, device));
   }
   // Measuring takes seconds: everything else is checked by now.
@@ -427,9 +421,8 @@ void PlanKinds(const PlanOptions& options, const PlannedModel& model, int64_t me
       WeightsText(dtypes).c_str(), std::string(Name(cache)).c_str(),
       DescribeOutline(model.outline, 1).c_str(), DescribeMemory(memory, device).c_str(),
       FormatCount(context).c_str(), Describe(machine).c_str(),
-      MadeWith(config, kinds, options, device).c_str(),
-      MemoryAndWork(plans, context, machine).c_str(), Speeds(plans, context, limits).c_str(),
-      Verdict(plans[2], plans[0], limits, context).c_str(),
+      MadeWith(config, kinds, options).c_str(), MemoryAndWork(plans, context, machine).c_str(),
+      Speeds(plans, context, limits).c_str(), Verdict(plans[2], plans[0], limits, context).c_str(),
       Verdict(plans[2], plans[1], limits, context).c_str(), LeftOut(device));
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/ceil_div.h"
 #include "engine/base/file.h"
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/tokenizer/load_tokenizer.h"
@@ -70,6 +71,13 @@ void AddLatents(const Checkpoint& from, const std::vector<at::Tensor>& covarianc
   }
 }
 
+// Elements of the checkpoint's dtype with the bytes of the inverse norms in a row of MLA.
+int64_t InverseNormElements(const ModelConfig& from) {
+  if (!from.qk_norm) return 0;
+  return CeilDiv(from.num_key_value_heads * kInverseNormBytes,
+                 RowBytes(DefaultCacheFormat(from.torch_dtype), 1));
+}
+
 // Adds MLA of rotated keys by one method: for each row, the best width of decoupled keys.
 void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t fold,
                       const std::vector<at::Tensor>& covariances,
@@ -80,11 +88,13 @@ void AddRotaryLatents(const Checkpoint& from, const std::string& method, int64_t
   };
   std::map<int64_t, Best> best;  // by the elements of a row
   const MixedPairs pairs(from, fold, covariances);
+  const int64_t norms = InverseNormElements(from.config);
   for (const int64_t width : DecoupledWidths(from.config)) {
     const DecoupledKeys decoupled = pairs.Strongest(width);
     const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances, decoupled);
     for (const int64_t sixteenths : kRotaryRows) {
-      const int64_t row = CacheRowElements(from.config, 0) * sixteenths / 16, rank = row - width;
+      const int64_t row = CacheRowElements(from.config, 0) * sixteenths / 16;
+      const int64_t rank = row - width - norms;
       if (rank < 1 || rank > FullRank(from.config, width)) continue;
       Checkpoint model = ToLatent(
           from, svds, std::vector<int64_t>(from.config.num_hidden_layers, rank), decoupled);
@@ -112,7 +122,7 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
                                        .groups = groups,
                                        .method = ConversionMethod::kPool},
                                       source)});
-    if (rotary) continue;
+    if (rotary || config.qk_norm) continue;
     points.push_back({"weight", ByBetterBases(from, groups, {}, windows).to});
     points.push_back({"activation", ByBetterBases(from, groups, covariances, windows).to});
   }
@@ -345,10 +355,6 @@ void Measure(const Point& point, const SweepOptions& options, const std::string&
 
 void Sweep(const SweepOptions& options) {
   const Checkpoint from = LoadCheckpoint(options.model, TensorFormat::kFloat32);
-  if (from.config.qk_norm) {
-    throw LoadError(options.model.string() +
-                    ": qk_norm is true, which has no common basis; a sweep needs it false");
-  }
   CheckConversion(from, {.attention = AttentionKind::kMla}, options.model.string());
   if (options.heal_steps < 0 || options.heal_steps == 1) {
     throw std::runtime_error("--heal-steps " + std::to_string(options.heal_steps) +

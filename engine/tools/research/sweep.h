@@ -10,7 +10,7 @@
 namespace triptych::tools {
 
 struct SweepOptions {
-  std::filesystem::path model;  // an MHA or GQA checkpoint
+  std::filesystem::path model;  // a checkpoint that `convert` makes MLA of
   std::filesystem::path text;
   std::optional<double> held_out = {};  // absent: as Corpus has it for the model
   std::filesystem::path csv;
@@ -31,7 +31,9 @@ struct SweepOptions {
 // pooling only, and MLA with rows of sixteenths of the model's own: by weights, by activations, and
 // by activations with two adjacent frequencies mixed as one, "folded". The width of the decoupled
 // keys in a row is the one of DecoupledWidths (latent_cut.h) that loses least on training text, as
-// converted.
+// converted. With normed keys, GQA is made by pooling only, too. Their rows of MLA have inverse
+// norms, which count as elements. With rotation, the latent gives up their bytes, in the
+// checkpoint's dtype.
 //
 // The CSV has a line that identifies the sweep, and one row for each point, seed and format of the
 // cache:

@@ -28,6 +28,7 @@ namespace triptych::cuda_model_test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -73,7 +74,8 @@ TEST_F(CudaModelLoadTest, TwoModelsOfTheSameWeightsGiveTheSameBits) {
 
 TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
   for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLearned", "MlaWideRank",
-                                 "MlaLowRankQueries", "Mla256Premultiplied", "MlaExpands128"}) {
+                                 "MlaLowRankQueries", "GqaNormedOutputs", "GqaWindowsAndCaps",
+                                 "Gqa64Windows", "Mla256Premultiplied", "MlaExpands128"}) {
     SCOPED_TRACE(name);
     const Reference& reference = FindReference(name);
     const BackendOptions options = CudaOptions(reference.config, 7, 96);
@@ -88,6 +90,8 @@ TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
     EXPECT_EQ(info.likely_tokens, std::min<int64_t>(info.vocab_size, 128));
     ASSERT_TRUE(info.device_memory.has_value());
     EXPECT_EQ(info.device_memory->device, "cuda:0, " + CudaDevices()[0].name);
+    EXPECT_THAT(info.device_memory->kernels,
+                ContainsRegex("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+$"));
     const CudaModelBytes counted = CountCudaModelBytes(reference.config, options);
     EXPECT_EQ(info.device_memory->weight_bytes, counted.weights);
     EXPECT_EQ(info.device_memory->workspace_bytes, counted.workspace);
@@ -121,7 +125,7 @@ TEST_F(CudaModelLoadTest, RefusesOptionsThatItCannotServe) {
   EXPECT_NE(Load(reference, good), nullptr);
 }
 
-TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
+TEST_F(CudaModelLoadTest, RefusesExpertsAndWidthsThatItCannotCompute) {
   const auto expect_refused = [](const std::string& refusal, const auto& change) {
     Reference reference = FindReference("Gqa64");
     change(reference.config);
@@ -130,18 +134,10 @@ TEST_F(CudaModelLoadTest, RefusesNormsAndExpertsThatItCannotCompute) {
     EXPECT_THAT([&] { CountCudaModelBytes(reference.config, options); },
                 ThrowsMessage<LoadError>(HasSubstr(refusal)));
   };
-  expect_refused("norm_outputs is true; the CUDA backend allows only false",
-                 [](ModelConfig& config) { config.norm_outputs = true; });
-  expect_refused("norm_inputs is false; the CUDA backend allows only true",
-                 [](ModelConfig& config) { config.norm_inputs = false; });
-  expect_refused("qk_norm_all_heads is true; the CUDA backend allows only false",
-                 [](ModelConfig& config) { config.qk_norm_all_heads = true; });
-  expect_refused("qk_norm is true with attention \"mla\"; the CUDA backend allows only false",
-                 [](ModelConfig& config) {
-                   config.attention = AttentionKind::kMla;
-                   config.kv_lora_rank.assign(config.num_hidden_layers, 8);
-                   config.qk_norm = true;
-                 });
+  expect_refused(
+      "layer 0: 8 heads whose keys and values have 12002 elements; the CUDA backend allows at most "
+      "65535 and 12000",
+      [](ModelConfig& config) { config.head_dim = 6001; });
   expect_refused("n_routed_experts is 4; the CUDA backend allows only dense MLPs",
                  [](ModelConfig& config) { config.experts.n_routed_experts = 4; });
 }
@@ -154,6 +150,21 @@ TEST_F(CudaModelLoadTest, SaysWhatDoesNotFitInTheMemory) {
               ThrowsMessage<LoadError>(AllOf(HasSubstr("not enough memory on cuda:0"),
                                              HasSubstr("weights of"), HasSubstr("a KV cache of"),
                                              HasSubstr("a workspace of"))));
+}
+
+// --- Windows
+
+// Rows of several splits, in a step with others.
+TEST_F(CudaTest, SplitsOfAWindowAreThoseOfTheRowAlone) {
+  const Reference& reference = FindReference("Gqa128LongWindow");
+  const std::unique_ptr<CudaModel> model = MakeModel(reference);
+  SequenceRunner runner(*model, reference.sequences);
+  runner.RunInCrowd(3);
+  const SequenceLogits alone = LogitsAlone(*model, reference.sequences);
+  for (size_t i = 0; i < alone.size(); ++i) {
+    const int64_t last = 3 * reference.config.vocab_size;
+    EXPECT_TRUE(SameBits(std::span(runner.logits()[i]).last(last), std::span(alone[i]).last(last)));
+  }
 }
 
 // --- Prompts of MLA over expanded keys and values
@@ -246,7 +257,7 @@ class CudaModelStepTest : public CudaTest {
     sequence.prompt = shape.prompt;
     sequences_.assign(shape.copies, sequence);
     model_ = MakeModel(
-        reference, CudaOptions(reference.config, BlocksFor(sequences_, 16) + 3, kMaxStepTokens));
+        reference, CudaOptions(reference.config, BlocksFor(sequences_, 16, 1) + 3, kMaxStepTokens));
     runner_ = std::make_unique<SequenceRunner>(*model_, sequences_);
     expected_ = LogitsAlone(*model_, {sequences_[0]})[0];
   }
@@ -446,6 +457,12 @@ TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
             &CudaLayerWeights::latent_norm, &CudaLayerWeights::o_bias,
             &CudaLayerWeights::mlp_in_bias, &CudaLayerWeights::mlp_down_bias}) {
         EXPECT_EQ((layer.*vector).size(), (shapes.*vector).size());
+      }
+      for (CudaNorm CudaLayerWeights::*const norm :
+           {&CudaLayerWeights::attention_norm, &CudaLayerWeights::attention_output_norm,
+            &CudaLayerWeights::mlp_norm, &CudaLayerWeights::mlp_output_norm}) {
+        EXPECT_EQ((layer.*norm).weight.size(), (shapes.*norm).weight.size());
+        EXPECT_EQ((layer.*norm).bias.size(), (shapes.*norm).bias.size());
       }
       EXPECT_EQ(DeviceBytes(layer), DeviceBytes(shapes));
     }

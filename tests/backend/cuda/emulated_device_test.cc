@@ -53,7 +53,8 @@ TEST_P(PrefillTilingTest, TheNumberOfMultiprocessorsDoesNotChangeABit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(PromptKernels, PrefillTilingTest,
-                         testing::Values("Gqa64", "Gqa128OddShare", "MlaExpands128"),
+                         testing::Values("Gqa64", "Gqa64Windows", "Gqa128OddShare",
+                                         "MlaExpands128"),
                          [](const auto& test) { return std::string(test.param); });
 
 class EmulatedDeviceTest : public CudaTest {
@@ -65,7 +66,8 @@ class EmulatedDeviceTest : public CudaTest {
 };
 
 TEST_F(EmulatedDeviceTest, AModelHoldsTheMemoryThatItReports) {
-  for (const char* const name : {"MhaEveryBias", "Gqa64", "MlaLowRankQueries", "MlaExpands128"}) {
+  for (const char* const name : {"MhaEveryBias", "Gqa64", "GqaNormedOutputs", "GqaWindowsAndCaps",
+                                 "MlaLowRankQueries", "MlaExpands128"}) {
     const int64_t before = emulation::MemoryInUse();
     const std::unique_ptr<ModelBackend> model = Load(FindReference(name));
     const BackendInfo& info = model->info();

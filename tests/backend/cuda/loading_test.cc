@@ -20,6 +20,7 @@
 #include "server/http/models.h"
 #include "server/options.h"
 #include "tests/backend/cuda/emulation/emulation.h"
+#include "tests/backend/cuda/refused_model.h"
 #include "tests/support/recording_sink.h"
 #include "tests/support/temp_dir.h"
 
@@ -33,11 +34,23 @@ std::filesystem::path ShippedModel(const std::string& kind) {
   return std::filesystem::path(TRIPTYCH_MODELS_DIR) / ("shakespeare-" + kind);
 }
 
-LoadOptions OnGpu(const std::string& kind) {
-  return {.name = kind,
-          .checkpoint = checkpoint::OpenCheckpoint(ShippedModel(kind)),
+LoadOptions OnGpuFrom(const std::filesystem::path& model) {
+  return {.name = model.filename(),
+          .checkpoint = checkpoint::OpenCheckpoint(model),
           .backend = {.kv_cache_bytes = int64_t{1} << 22},
           .device = "cuda"};
+}
+LoadOptions OnGpu(const std::string& kind) { return OnGpuFrom(ShippedModel(kind)); }
+
+// A copy of a shipped model, with a window of 16 positions in every second layer.
+void WriteWindowedModel(const std::filesystem::path& directory) {
+  std::filesystem::copy(ShippedModel("gqa"), directory, std::filesystem::copy_options::recursive);
+  Json config = Json::parse(std::ifstream(directory / "config.json"));
+  config["sliding_window"] = 16;
+  for (int64_t i = 0; i < config.at("num_hidden_layers").get<int64_t>(); ++i) {
+    config["layer_types"].push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  std::ofstream(directory / "config.json") << config;
 }
 
 // A greedy request and the two likeliest tokens at each of its choices.
@@ -58,20 +71,33 @@ std::shared_ptr<RecordingSink> Generate(const LoadOptions& options, const std::s
   return sink;
 }
 
+void ExpectTheTextOfTheCpu(const LoadOptions& on_gpu, const std::string& prompt) {
+  LoadOptions on_cpu = on_gpu;
+  on_cpu.device = "cpu";
+  on_cpu.weights.layers = WeightFormat::kBFloat16;
+  const auto cpu = Generate(on_cpu, prompt), gpu = Generate(on_gpu, prompt);
+  ASSERT_EQ(gpu->tokens.size(), 64);
+  const auto differs = std::mismatch(gpu->tokens.begin(), gpu->tokens.end(), cpu->tokens.begin());
+  const auto first = differs.first - gpu->tokens.begin();
+  if (first == 64) return;
+  // Both round activations to bfloat16, at different points.
+  const std::vector<serving::TokenLogprob>& top = cpu->logprobs[first].top;
+  EXPECT_LT(top[0].logprob - top[1].logprob, 0.1) << "token " << first;
+}
+
 TEST(HostedOnGpu, ShippedModelsWriteWhatTheyWriteOnTheCpu) {
   for (const std::string kind : {"mha", "gqa", "mla"}) {
-    LoadOptions on_cpu = OnGpu(kind);
-    on_cpu.device = "cpu";
-    on_cpu.weights.layers = WeightFormat::kBFloat16;
-    const auto cpu = Generate(on_cpu, "ROMEO:\n"), gpu = Generate(OnGpu(kind), "ROMEO:\n");
-    ASSERT_EQ(gpu->tokens.size(), 64) << kind;
-    const auto differs = std::mismatch(gpu->tokens.begin(), gpu->tokens.end(), cpu->tokens.begin());
-    const auto first = differs.first - gpu->tokens.begin();
-    if (first == 64) continue;
-    // Both round activations to bfloat16, at different points.
-    const std::vector<serving::TokenLogprob>& top = cpu->logprobs[first].top;
-    EXPECT_LT(top[0].logprob - top[1].logprob, 0.1) << kind << ", token " << first;
+    SCOPED_TRACE(kind);
+    ExpectTheTextOfTheCpu(OnGpu(kind), "ROMEO:\n");
   }
+}
+
+// The engine gives blocks back that the window has left.
+TEST(HostedOnGpu, AModelWithWindowsWritesWhatItWritesOnTheCpu) {
+  const TempDir directory;
+  WriteWindowedModel(directory.path());
+  ExpectTheTextOfTheCpu(OnGpuFrom(directory.path()),
+                        "ROMEO:\nBut soft, what light through yonder window breaks?\n");
 }
 
 TEST(HostedOnGpu, SaysWhatItHolds) {
@@ -149,22 +175,22 @@ TEST_F(GpuOptionsTest, AutoIsTheGpuIfItServesTheFormats) {
   EXPECT_EQ(cpu.why_cpu, "cuda:0 does not serve int8 weights; allowed: cpu");
 }
 
+TEST_F(GpuOptionsTest, AutoIsTheGpuForAModelWithWindows) {
+  const TempDir directory;
+  WriteWindowedModel(directory.path());
+  const std::string windowed = "windowed=" + directory.path().string();
+  const server::ServerOptions gpu = Parse({"--device", "auto", "--model", windowed.c_str()});
+  EXPECT_EQ(gpu.device, "cuda:0");
+  EXPECT_EQ(gpu.why_cpu, "");
+}
+
 TEST_F(GpuOptionsTest, AutoIsTheCpuIfTheGpuDoesNotServeAModel) {
   const TempDir directory;
-  std::filesystem::copy(ShippedModel("gqa"), directory.path(),
-                        std::filesystem::copy_options::recursive);
-  Json config = Json::parse(std::ifstream(directory.path() / "config.json"));
-  config["sliding_window"] = 16;
-  std::ofstream(directory.path() / "config.json") << config;
-  const std::string windowed = "windowed=" + directory.path().string();
-  const server::ServerOptions cpu = Parse({"--device", "auto", "--model", windowed.c_str()});
+  WriteRefusedModel(directory.path());
+  const std::string refused = "refused=" + directory.path().string();
+  const server::ServerOptions cpu = Parse({"--device", "auto", "--model", refused.c_str()});
   EXPECT_EQ(cpu.device, "cpu");
-  EXPECT_THAT(cpu.why_cpu, HasSubstr("model windowed: sliding_window is shorter than the context; "
-                                     "the CUDA backend allows only"));
-  // A context that the window holds is served.
-  const server::ServerOptions gpu =
-      Parse({"--device", "auto", "--max-model-len", "16", "--model", windowed.c_str()});
-  EXPECT_EQ(gpu.device, "cuda:0");
+  EXPECT_THAT(cpu.why_cpu, HasSubstr(std::string("model refused: ") + kRefusal));
 }
 
 TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {

@@ -66,7 +66,43 @@ std::vector<NamedConfig> OtherOptions() {
   latent.attention_bias = true;
   latent.latent_norm_eps = 1e-3;
   latent.attention_score_factor = 0.7;
-  return {{"GqaEveryFactor", grouped}, {"MlaLowRankQueries", latent}};
+
+  // As OLMo 2.
+  ModelConfig normed = SmallModel(AttentionKind::kGqa);
+  normed.position_embedding = PositionEmbedding::kRope;
+  normed.norm_inputs = false;
+  normed.norm_outputs = true;
+  normed.qk_norm = true;
+  normed.qk_norm_all_heads = true;
+  normed.attention_bias = true;
+
+  ModelConfig layer_normed = SmallModel(AttentionKind::kMha);
+  layer_normed.norm = NormKind::kLayerNorm;
+  layer_normed.norm_bias = true;
+  layer_normed.norm_outputs = true;
+  layer_normed.attention_bias = true;
+  layer_normed.mlp_bias = true;
+
+  // As Gemma 2 and 3, with three groups of layers, of two each.
+  ModelConfig windows = SmallModel(AttentionKind::kGqa);
+  windows.num_hidden_layers = 6;
+  windows.sliding_window = 11;
+  windows.layer_types = {LayerType::kSliding, LayerType::kSliding, LayerType::kFull,
+                         LayerType::kSliding, LayerType::kSliding, LayerType::kFull};
+  windows.position_embedding = PositionEmbedding::kRope;
+  windows.rope_factors = {2, 2, 2};
+  windows.rope_local_base_freq = 20;
+  windows.norm_outputs = true;
+  windows.qk_norm = true;
+  windows.attn_logit_softcapping = 1.5;
+  windows.final_logit_softcapping = 2;
+  windows.mlp = MlpKind::kGeglu;
+  windows.hidden_act = HiddenAct::kGelu;
+  return {{"GqaEveryFactor", grouped},
+          {"MlaLowRankQueries", latent},
+          {"GqaNormedOutputs", normed},
+          {"MhaLayerNormedOutputs", layer_normed},
+          {"GqaWindowsAndCaps", windows}};
 }
 
 ModelConfig Wide(AttentionKind kind, int64_t heads, int64_t groups, int64_t d) {
@@ -122,7 +158,24 @@ std::vector<NamedConfig> TensorCoreWidths() {
     config.mlp = MlpKind::kGeglu;
     config.hidden_act = HiddenAct::kGelu;
   }
+  {
+    // The window begins within blocks and tiles.
+    ModelConfig& config = add("Gqa64Windows", Wide(AttentionKind::kGqa, 8, 2, 64));
+    config.sliding_window = 42;
+    config.layer_types = {LayerType::kSliding, LayerType::kFull};
+    config.rope_local_base_freq = 100;
+    config.attn_logit_softcapping = 1.5;
+    config.final_logit_softcapping = 2;
+    config.norm_outputs = true;
+  }
   add("Gqa128Long", Wide(AttentionKind::kGqa, 4, 2, 128)).max_position_embeddings = 2300;
+  {
+    // A window of two splits, in contexts of three.
+    ModelConfig& config = add("Gqa128LongWindow", Wide(AttentionKind::kGqa, 4, 2, 128));
+    config.num_hidden_layers = 1;
+    config.sliding_window = 290;
+    config.max_position_embeddings = 540;
+  }
   add("Mla512Heads32LowRank", WideLatent(32, 512, 64)).q_lora_rank = 24;
   add("Mla512Heads16", WideLatent(16, 512, 64));
   add("Mla256Premultiplied", WideLatent(32, 256, 16));
@@ -132,6 +185,11 @@ std::vector<NamedConfig> TensorCoreWidths() {
     ModelConfig& config = add("MlaNarrow", Wide(AttentionKind::kMla, 4, 4, 32));
     config.kv_lora_rank = {24, 64};
     config.qk_rope_head_dim = 16;
+  }
+  {
+    ModelConfig& config = add("Mla512NormedKeys", WideLatent(16, 512, 64));
+    config.qk_norm = true;
+    config.num_key_value_heads = 4;
   }
   const auto expanding = [](int64_t rank, int64_t d_qk, int64_t d_v) {
     ModelConfig config = WideLatent(16, rank, 192);
@@ -168,7 +226,9 @@ std::vector<Case> Cases() {
   for (const NamedConfig& named : OtherOptions()) cases.push_back({named, {{50, 30}, {20, 11}}});
   for (const NamedConfig& named : TensorCoreWidths()) {
     const int64_t most = named.config.max_position_embeddings;
-    if (most > 320) {
+    if (named.config.HasWindows() && most > 320) {
+      cases.push_back({named, {{most, most - 20}, {310, 300}}});
+    } else if (most > 320) {
       cases.push_back({named, {{most, most - 20}, {1030, 1020}, {140, 120}}});
     } else if (named.config.attention == AttentionKind::kMla) {
       cases.push_back({named, {{170, 152}, {60, 34}, {20, 13}, {3, 1}}});
@@ -204,9 +264,10 @@ Reference MakeReference(const Case& from, uint64_t seed) {
                       .sequences = {}};
 
   BackendOptions options;
-  options.kv_cache_bytes =
-      CeilDiv(config.max_position_embeddings, options.block_positions) *
-      MakeCacheGeometry(config, options.cache_format, options.block_positions).BlockBytes();
+  const CacheGeometry geometry =
+      MakeCacheGeometry(config, options.cache_format, options.block_positions);
+  options.kv_cache_bytes = CeilDiv(config.max_position_embeddings, options.block_positions) *
+                           geometry.Groups().count() * geometry.BlockBytes();
   TensorModel exact(config, Cast(rounded, at::kDouble), ComputeType::kFloat64, options);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     exact.cache(i) = at::zeros(exact.cache(i).sizes(), at::kDouble);

@@ -70,11 +70,13 @@ std::unique_ptr<CudaModel> MakeModel(const Reference& reference,
                                      std::optional<int64_t> expand_from) {
   constexpr int64_t kMostTogether = 1024;  // RunTogether and RunInCrowd use smaller steps
   const std::vector<ReferenceSequence> sequences = SequencesOf(reference);
-  const int64_t blocks = std::max(BlocksFor(sequences, kBlockPositions),
-                                  BlocksFor(CrowdOf(reference), kBlockPositions));
+  const int64_t groups =
+      MakeCacheGeometry(reference.config, CacheFormat::kBFloat16, kBlockPositions).Groups().count();
+  const int64_t blocks = std::max(BlocksFor(sequences, kBlockPositions, groups),
+                                  BlocksFor(CrowdOf(reference), kBlockPositions, groups));
   int64_t longest = kMostTogether;
   for (const auto& sequence : sequences) longest = std::max(longest, sequence.length());
-  BackendOptions options = CudaOptions(reference.config, blocks + 2, longest);
+  BackendOptions options = CudaOptions(reference.config, blocks + 2 * groups, longest);
   options.expand_from = expand_from;
   return MakeModel(reference, options);
 }

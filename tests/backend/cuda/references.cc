@@ -85,7 +85,9 @@ void Visit(Archive& archive, ModelConfig& c) {
           c.rope_attention_factor, c.norm, c.norm_eps, c.norm_bias, c.mlp, c.hidden_act, c.mlp_bias,
           c.attention_bias, c.latent_bias, c.attention_output_bias, c.embedding_multiplier,
           c.logit_multiplier, c.tie_word_embeddings, c.rotary_dim, c.no_rope_layers,
-          c.use_parallel_residual);
+          c.use_parallel_residual, c.norm_inputs, c.norm_outputs, c.qk_norm_all_heads,
+          c.sliding_window, c.layer_types, c.attn_logit_softcapping, c.final_logit_softcapping,
+          c.rope_local_base_freq);
 }
 
 template <typename Archive>
@@ -103,12 +105,12 @@ void Visit(Archive& archive, CudaLayerWeights& layer) {
   archive(layer.attention_norm, layer.in, layer.in_bias, layer.q_norm, layer.k_norm,
           layer.query_norm, layer.query_up, layer.query_up_bias, layer.latent_norm, layer.uk,
           layer.uv, layer.o, layer.o_bias, layer.mlp_norm, layer.mlp_in, layer.mlp_in_bias,
-          layer.mlp_down, layer.mlp_down_bias);
+          layer.mlp_down, layer.mlp_down_bias, layer.attention_output_norm, layer.mlp_output_norm);
 }
 
 template <typename Archive>
 void Visit(Archive& archive, CudaSharedWeights& shared) {
-  archive(shared.positions, shared.rotation, shared.final_norm);
+  archive(shared.positions, shared.rotation, shared.local_rotation, shared.final_norm);
 }
 
 template <typename Archive>

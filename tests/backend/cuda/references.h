@@ -18,12 +18,13 @@ namespace triptych {
 inline constexpr std::array kReferenceNames = {
     // Every option, with widths that are not multiples of a vector.
     "MhaLearned", "MhaEveryBias", "MhaNoPositions", "MhaRotary", "GqaLearned", "GqaRotaryOddShare",
-    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaSquaredRelu",
-    "MlaWideRank", "GqaEveryFactor", "MlaLowRankQueries",
+    "GqaOneGroup", "MlaLearned", "MlaRanksBiasNorm", "MlaDecoupledKeys", "MlaNormedKeys",
+    "MlaNormedKeysOfEveryHead", "MlaSquaredRelu", "MlaWideRank", "GqaEveryFactor",
+    "MlaLowRankQueries", "GqaNormedOutputs", "MhaLayerNormedOutputs", "GqaWindowsAndCaps",
     // Widths that tensor-core kernels support.
     "Gqa64", "Gqa64OneGroup", "Gqa128OddShare", "Mha128", "Gqa64PartlyRotatedParallel",
-    "Gqa128Long", "Mla512Heads32LowRank", "Mla512Heads16", "Mla256Premultiplied", "Mla256Long",
-    "MlaNarrow",
+    "Gqa64Windows", "Gqa128Long", "Gqa128LongWindow", "Mla512Heads32LowRank", "Mla512Heads16",
+    "Mla256Premultiplied", "Mla256Long", "MlaNarrow", "Mla512NormedKeys",
     // Widths whose prompts are attended over expanded keys and values.
     "MlaExpands128", "MlaExpands64LowRank", "MlaExpands128Values64", "MlaExpandsLong"};
 

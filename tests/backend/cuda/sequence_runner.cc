@@ -9,17 +9,19 @@
 #include <utility>
 
 #include "engine/base/ceil_div.h"
+#include "engine/kv_cache/block_table.h"
 
 namespace triptych {
 
 SequenceRunner::SequenceRunner(ModelBackend& model, std::vector<ReferenceSequence> sequences)
     : model_(model), sequences_(std::move(sequences)) {
   const int64_t block_positions = model.info().geometry.block_positions;
+  const int64_t groups = model.info().geometry.Groups().count();
   std::vector<int32_t> unused(model.info().blocks);
   std::iota(unused.begin(), unused.end(), 0);
   std::shuffle(unused.begin(), unused.end(), std::mt19937_64(99));
   for (const ReferenceSequence& sequence : sequences_) {
-    const int64_t held = CeilDiv(sequence.length(), block_positions);
+    const int64_t held = CeilDiv(sequence.length(), block_positions) * groups;
     if (held > std::ssize(unused)) throw std::runtime_error("the cache has too few blocks");
     tables_.emplace_back(unused.end() - held, unused.end());
     unused.resize(unused.size() - held);
@@ -52,6 +54,16 @@ void SequenceRunner::Step(const std::vector<Piece>& pieces) {
     const int64_t count = piece.count * vocab;
     std::copy_n(logits.begin(), count, logits_[piece.sequence].begin() + piece.start * vocab);
     logits = logits.subspan(count);
+    GiveBack(piece.sequence, piece.start + piece.count);
+  }
+}
+
+void SequenceRunner::GiveBack(size_t sequence, int64_t position) {
+  const CacheGeometry& geometry = model_.info().geometry;
+  const LayerGroups groups = geometry.Groups();
+  for (int64_t i = 0; i < groups.Unseen(position, geometry.block_positions); ++i) {
+    const auto blocks = tables_[sequence].begin() + i * groups.count();
+    std::fill(blocks + groups.full, blocks + groups.count(), BlockTable::kNone);
   }
 }
 
@@ -108,10 +120,11 @@ void SequenceRunner::RunInCrowd(int64_t last_tokens) {
   }
 }
 
-int64_t BlocksFor(const std::vector<ReferenceSequence>& sequences, int64_t block_positions) {
+int64_t BlocksFor(const std::vector<ReferenceSequence>& sequences, int64_t block_positions,
+                  int64_t groups) {
   int64_t blocks = 0;
   for (const ReferenceSequence& sequence : sequences) {
-    blocks += CeilDiv(sequence.length(), block_positions);
+    blocks += CeilDiv(sequence.length(), block_positions) * groups;
   }
   return blocks;
 }

@@ -23,7 +23,8 @@ class SequenceRunner {
     int64_t count;
   };
 
-  // Gives each sequence blocks scattered over the cache. The model must outlive the runner. Throws
+  // Gives each sequence blocks scattered over the cache, which last to its end, except those before
+  // a window: as the engine, Step gives them back. The model must outlive the runner. Throws
   // std::runtime_error if the cache is too small.
   SequenceRunner(ModelBackend& model, std::vector<ReferenceSequence> sequences);
 
@@ -46,14 +47,18 @@ class SequenceRunner {
   const SequenceLogits& logits() const { return logits_; }  // NaN for positions not computed
 
  private:
+  // Gives back the blocks of windowed groups that no token from `position` on attends.
+  void GiveBack(size_t sequence, int64_t position);
+
   ModelBackend& model_;
   const std::vector<ReferenceSequence> sequences_;
-  std::vector<std::vector<int32_t>> tables_;
+  std::vector<std::vector<int32_t>> tables_;  // as StepInput::Sequence::blocks
   SequenceLogits logits_;
 };
 
-// Number of cache blocks that these sequences need together.
-int64_t BlocksFor(const std::vector<ReferenceSequence>& sequences, int64_t block_positions);
+// Number of cache blocks that these sequences need together, without giving any back.
+int64_t BlocksFor(const std::vector<ReferenceSequence>& sequences, int64_t block_positions,
+                  int64_t groups);
 
 }  // namespace triptych
 

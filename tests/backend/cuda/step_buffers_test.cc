@@ -108,6 +108,35 @@ TEST_F(StepBuffersTest, DecodeRowsComeBeforePrefillRows) {
   EXPECT_THAT(buffers_.passes(), ElementsAre());
 }
 
+// Positions of three groups lie in other blocks. The second sequence has given back the windowed
+// groups' first block.
+TEST_F(StepBuffersTest, EachGroupHasTablesSlotsAndRunsOfItsOwn) {
+  const std::vector<int32_t> first = {10, 20, 30}, second = {11, -1, -1, 12, 22, 32};
+  StepInput step;
+  step.ids = {1, 2, 3};
+  step.sequences = {{.blocks = first.data(), .start = 4, .count = 2, .prompt = 9},
+                    {.blocks = second.data(), .start = 18, .count = 1, .prompt = 18}};
+  step.logit_rows = {0};
+  buffers_ = StepBuffers({}, 3);
+  Send(step);
+  ASSERT_EQ(shape_.rows(), 18);
+  EXPECT_EQ(shape_.runs, 1);
+  EXPECT_THAT(Read(buffers_.blocks(), 9), ElementsAre(10, 20, 30, 11, 12, -1, 22, -1, 32));
+  for (int group = 0; group < 3; ++group) {
+    const std::vector<int32_t> tables = ReadRows(buffers_.tables(group));
+    const std::vector<int32_t> slots = ReadRows(buffers_.slots(group));
+    EXPECT_EQ(tables[0], 3 + 2 * group);
+    EXPECT_EQ(slots[0], (12 + 10 * group) * 16 + 2);
+    EXPECT_EQ(slots[1], -1);  // padding
+    EXPECT_THAT(std::vector(tables.begin() + 16, tables.end()), ElementsAre(group, group));
+    const int32_t slot = 10 * (1 + group) * 16 + 4;
+    EXPECT_THAT(std::vector(slots.begin() + 16, slots.end()), ElementsAre(slot, slot + 1));
+    EXPECT_THAT(Read(buffers_.runs(group), 1), ElementsAre(Run(4, 2, 16, group, 0)));
+    EXPECT_EQ(buffers_.locations(group).slots, buffers_.slots(group));
+  }
+  EXPECT_THAT(Read(buffers_.logit_rows(), 1), ElementsAre(16));
+}
+
 // A prompt's rows are expanded from position 4 on, in passes of 128 positions and runs of 64 rows.
 TEST_F(StepBuffersTest, ExpandedRowsComeLastAndHavePassesThatFit) {
   const std::vector<int32_t> blocks(19);

@@ -16,6 +16,7 @@
 #include "engine/tools/inspect.h"
 #include "engine/tools/research/verify.h"
 #include "tests/backend/cuda/emulation/emulation.h"
+#include "tests/backend/cuda/refused_model.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -51,14 +52,9 @@ TEST(InspectOnGpu, SaysWhatALoadedModelTakes) {
 
 TEST(InspectOnGpu, SaysWhyAModelIsNotServed) {
   const TempDir directory;
-  std::filesystem::copy(TRIPTYCH_MODELS_DIR "/shakespeare-gqa", directory.path(),
-                        std::filesystem::copy_options::recursive);
-  Json config = Json::parse(std::ifstream(directory.path() / "config.json"));
-  config["sliding_window"] = 16;
-  std::ofstream(directory.path() / "config.json") << config;
+  WriteRefusedModel(directory.path());
   EXPECT_THAT(InspectOn(directory.path(), "cuda:0"),
-              HasSubstr("\n  on cuda:0            not served: sliding_window is shorter than the "
-                        "context; the CUDA backend allows only a context up to the window"));
+              HasSubstr(std::string("\n  on cuda:0            not served: ") + kRefusal));
 }
 
 TEST(InspectOnGpu, SaysThatAModelDoesNotFit) {

@@ -135,6 +135,45 @@ class PageTest(unittest.TestCase):
                 else:
                     self.check(file.name, page, other)
 
+    def test_a_converted_model_has_the_programs_inverse_norms(self):
+        config = {"model_type": "triptych", "num_hidden_layers": 3, "hidden_size": 512, "num_attention_heads": 8,
+                  "vocab_size": 4096, "intermediate_size": 2048, "max_position_embeddings": CONTEXT,
+                  "num_key_value_heads": 4, "head_dim": 8, "attention": "mla", "kv_lora_rank": 21,
+                  "qk_rope_head_dim": 4, "qk_norm": True, "position_embedding": "rope", "norm": "rms_norm",
+                  "mlp": "swiglu", "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+        for norms, changes in ((4, {}), (1, {"num_key_value_heads": 1}), (0, {"qk_norm": False,
+                                                                           "num_key_value_heads": 8})):
+            file = self.directory / "converted.json"
+            file.write_text(json.dumps({**config, **changes}))
+            page = self.plan(file.read_text())
+            self.check(f"{norms} norms", page, program(file))
+            self.assertEqual(page["each_device"]["kv_cache"][0]["bytes_per_position"], 3 * (25 + norms) * 4)
+
+    def test_kinds_are_the_programs(self):
+        normed = 0
+        for file in CONFIGS:
+            text = file.read_text()
+            shape = self.js("return outlineOf(arguments[0]).shape", text)
+            if shape["latent"] or not program(file)["served"]:
+                continue
+            rope = 2 * -(-shape["key"] // 4)
+            result = subprocess.run(
+                [build / "triptych-model", "plan", "--model", file, "--memory", str(MEMORY), "--context",
+                 str(CONTEXT), "--machine", "m4-max", "--groups", "1", "--rank", "64", "--kv-cache-dtype", "int4"],
+                capture_output=True, text=True, check=True)
+            self.assertIn(f"decoupled keys of width {rope} ", result.stdout)
+            row = next(line for line in result.stdout.splitlines() if line.startswith("bytes per position "))
+            self.set("config", text)
+            for field, value in (("groups", 1), ("rank", 64), ("rope", rope), ("cache", "int4")):
+                self.set(field, value)
+            self.assertEqual(self.text("error"), "", file.name)
+            bars = [line.split(" bytes")[0] for line in self.text("bars").splitlines() if " bytes" in line]
+            self.assertEqual(bars[1:], row.split()[3:], file.name)
+            norms = f"{shape['inverseNorms']} norm" if shape["inverseNorms"] else "norm"
+            self.assertEqual(norms in self.text("bars"), shape["inverseNorms"] > 0, file.name)
+            normed += shape["inverseNorms"] > 0
+        self.assertGreaterEqual(normed, 2)
+
     def test_refusals_are_the_programs(self):
         base = {"num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 9,
                 "intermediate_size": 8}

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +17,7 @@
 #include "engine/backend/server_bytes.h"
 #include "engine/base/quantities.h"
 #include "engine/checkpoint/config/config_file.h"
+#include "engine/decoder/convert_weights.h"
 #include "engine/decoder/layer_weights.h"
 #include "engine/decoder/tensor_specs.h"
 #include "engine/decoder/write_weights.h"
@@ -268,6 +270,42 @@ TEST(EachKindOfTest, TheModelsOwnOrLikeIt) {
   rotary.position_embedding = PositionEmbedding::kRope;
   EXPECT_EQ(EachKindOf(rotary, {}, {})[2].qk_rope_head_dim, 2);
   EXPECT_EQ(kinds(rotary), std::pair(int64_t{4}, Ranks({32, 32})));
+}
+
+// The tensors and rows that `convert` makes: biases, rotated keys, normed keys.
+TEST(EachKindOfTest, TheModelsThatConvertMakes) {
+  std::vector<NamedConfig> sources = {{"Biased", Wide(AttentionKind::kMha)},
+                                      {"Rotary", Wide(AttentionKind::kGqa)},
+                                      {"Normed", Wide(AttentionKind::kGqa)}};
+  sources[0].config.attention_bias = true;
+  sources[0].config.attention_output_bias = false;
+  sources[1].config.position_embedding = PositionEmbedding::kRope;
+  sources[1].config.attention_bias = true;
+  sources[2].config.position_embedding = PositionEmbedding::kRope;
+  sources[2].config.qk_norm = true;
+  const auto shapes = [](const ModelConfig& config) {
+    std::map<std::string, std::vector<int64_t>> by_name;
+    for (const TensorSpec& spec : ExpectedTensors(config)) by_name[spec.name] = spec.shape;
+    return by_name;
+  };
+  for (const auto& [name, config] : sources) {
+    const Checkpoint source{.config = config, .weights = RandomWeights(config, 1)};
+    for (const std::optional<int64_t> rank : {std::optional<int64_t>(), {7}}) {
+      const std::vector<ModelConfig> kinds = EachKindOf(config, 1, rank);
+      const int64_t width = kinds[2].qk_rope_head_dim;
+      const std::vector<ConversionSpec> specs = {
+          {.attention = AttentionKind::kMha},
+          {.attention = AttentionKind::kGqa, .groups = 1},
+          {.attention = AttentionKind::kMla, .rank = rank.value_or(0), .rope_head_dim = width}};
+      for (size_t i = 0; i < specs.size(); ++i) {
+        SCOPED_TRACE(name + " to " + std::string(Name(specs[i].attention)));
+        const ModelConfig made = Convert(source, specs[i], name).config;
+        EXPECT_EQ(shapes(kinds[i]), shapes(made));
+        EXPECT_EQ(MakeCacheGeometry(kinds[i], CacheFormat::kInt4, 16).row_bytes,
+                  MakeCacheGeometry(made, CacheFormat::kInt4, 16).row_bytes);
+      }
+    }
+  }
 }
 
 // ---- Speed -----------------------------------------------------------------------------------

@@ -318,14 +318,45 @@ TEST_F(SweepTest, ALatentModelIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(options_.csv));
 }
 
-// Qwen3 has normed keys.
-TEST_F(SweepTest, NormedKeysAreRefused) {
+// No row of latents holds the norm of all heads together, or of a key with a bias.
+TEST_F(SweepTest, NormsThatLatentsDoNotHaveAreRefused) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.position_embedding = PositionEmbedding::kRope;
   config.qk_norm = true;
+  config.attention_bias = true;
   SaveCheckpoint(options_.model, config, RandomWeights(config, 5));
-  EXPECT_EQ(Refusal(), options_.model.string() +
-                           ": qk_norm is true, which has no common basis; a sweep needs it false");
+  EXPECT_THAT(Refusal(), testing::HasSubstr("qk_norm and attention_bias are true"));
+  config.attention_bias = false;
+  config.qk_norm_all_heads = true;
+  SaveCheckpoint(options_.model, config, RandomWeights(config, 5));
+  EXPECT_THAT(Refusal(), testing::HasSubstr("qk_norm_all_heads is true"));
+  EXPECT_FALSE(std::filesystem::exists(options_.csv));
+}
+
+// Without rotation: GQA is made by pooling only, and MLA at every rank with the 2 inverse norms.
+TEST_F(SweepTest, NormedKeysAreMeasuredWithTheirInverseNorms) {
+  ModelConfig config = SmallModel(AttentionKind::kGqa);
+  config.qk_norm = true;
+  config.max_position_embeddings = 32;
+  SaveCheckpoint(options_.model, config, RandomWeights(config, 5));
+  options_.heal_steps = 2;
+  options_.heal_seeds = {21};
+  Sweep(options_);
+  const auto rows = Rows();
+  EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 2 * 6));
+  EXPECT_TRUE(rows.contains("float32 gqa pool 1 21"));
+  const Checkpoint source = LoadCheckpoint(options_.model, TensorFormat::kFloat32);
+  const Corpus corpus = TestCorpus(options_.text, *options_.held_out);
+  for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
+    const auto& cells = rows.at("int8 mla weight " + std::to_string(rank) + " 21");
+    const Checkpoint made =
+        Convert(source, {.attention = AttentionKind::kMla, .rank = rank}, "source");
+    EXPECT_EQ(std::stoll(cells[5]), 2 * (rank + 2));
+    EXPECT_EQ(std::stoll(cells[7]), 2 * (RowBytes(CacheFormat::kInt8, rank) + 2 * 4));
+    EXPECT_NEAR(std::stod(cells[8]), HeldOutLoss(AsStored(made), corpus, CacheFormat::kInt8), 1e-5);
+    EXPECT_TRUE(std::isfinite(std::stod(cells[11])));
+  }
+  EXPECT_NEAR(std::stod(rows.at("float32 mla weight 24 21")[8]), HeldOutLoss(source, corpus), 1e-4);
 }
 
 // G = 2 has the full rank D = 24 too: the model, one group three ways, and sixteenths twice.
@@ -338,10 +369,14 @@ TEST_F(SweepTest, StartsFromGqaToo) {
   EXPECT_TRUE(rows.contains("float32 gqa activation 1"));
 }
 
-// Heads are averaged. Each method has the best width of decoupled keys for each row.
-TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
+class RotarySweepTest : public SweepTest, public testing::WithParamInterface<bool> {};
+
+// Heads are averaged. Each method has the best width of decoupled keys for each row. Normed keys
+// leave less for the latent, so that the rows have the same bytes.
+TEST_P(RotarySweepTest, KeysAreMeasuredAtTheirBestWidth) {
   Checkpoint source{.config = SmallModel(AttentionKind::kGqa), .weights = {}};
   ModelConfig& config = source.config;
+  config.qk_norm = GetParam();
   config.head_dim = 8;  // 2 groups: rows of 32 elements
   config.position_embedding = PositionEmbedding::kRope;
   config.max_position_embeddings = 32;
@@ -359,6 +394,7 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
   const std::vector<Window> windows = ChoosingWindows(corpus, config);
   const std::vector<at::Tensor> covariances = InputCovariances(source, corpus);
   EXPECT_EQ(DecoupledWidths(config), (std::vector<int64_t>{2, 4, 8, 16}));
+  const int64_t norms = config.qk_norm ? config.num_key_value_heads : 0;  // in float32 as all
   struct Method {
     std::string name;
     int64_t fold;
@@ -371,7 +407,7 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
       std::optional<Checkpoint> best;
       double least = 0;
       for (const int64_t width : {2, 4, 8, 16}) {
-        const int64_t rank = row - width;
+        const int64_t rank = row - width - norms;
         if (rank < 1 || rank > FullRank(config, width)) continue;
         const DecoupledKeys keys = MixedPairs(source, fold, by).Strongest(width);
         const Checkpoint made =
@@ -386,12 +422,16 @@ TEST_F(SweepTest, RotatedKeysAreMeasuredAtTheirBestWidth) {
       const auto found = rows.find("float32 mla " + name + " " + size + "+" + width);
       ASSERT_NE(found, rows.end()) << name << " of " << row << ": " << size << "+" << width;
       EXPECT_EQ(std::stoll(found->second[5]), 2 * row);
+      EXPECT_EQ(std::stoll(found->second[7]), 2 * row * 4);
       EXPECT_NEAR(std::stod(found->second[8]), HeldOutLoss(*best, corpus), 1e-5);
       EXPECT_THAT(table,
                   testing::HasSubstr("| mla, r = " + size + ", d_R = " + width + " | " + name));
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Keys, RotarySweepTest, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Normed" : "NotNormed"; });
 
 }  // namespace
 }  // namespace triptych::tools::sweep_test

@@ -57,7 +57,7 @@ void PackGrouped(const GroupedWeights& weights, CudaLayerWeights& layer) {
 
 void PackLatent(const ReducedWeights& weights, CudaLayerWeights& layer) {
   const bool low_rank = weights.q_a.defined();
-  Join({low_rank ? weights.q_a : weights.q, weights.kv_a}, layer.in, layer.in_bias);
+  Join({low_rank ? weights.q_a : weights.q, weights.kv_a, weights.k}, layer.in, layer.in_bias);
   if (low_rank) {
     layer.query_norm = ToVector(weights.q_norm);
     Join({weights.q}, layer.query_up, layer.query_up_bias);
@@ -81,9 +81,11 @@ CudaMatrix CheckpointCudaWeights::TakeMatrix(const char* name) {
 }
 
 CudaSharedWeights CheckpointCudaWeights::Shared() {
+  const LayerRotary rotary = MakeRotary(config_, at::kCPU);
   CudaSharedWeights shared{
       .positions = ToVector(PositionTable(config_, source_.Take(kPositionsName), at::kCPU)),
-      .rotation = ToVector(MakeRotary(config_, at::kCPU).shared.Table()),
+      .rotation = ToVector(rotary.shared.Table()),
+      .local_rotation = ToVector(rotary.local.Table()),
       .final_norm = TakeNorm(kFinalNormName)};
   for (CudaVector* part : {&shared.final_norm.weight, &shared.final_norm.bias}) {
     for (float& element : *part) element *= static_cast<float>(config_.logit_multiplier);
@@ -112,11 +114,13 @@ CudaLayerWeights CheckpointCudaWeights::Layer(int64_t index) {
       PackGrouped(FindGrouped(weights, index), layer);
     }
   }
+  layer.attention_output_norm = TakeNorm(AttentionOutputNormName(index));
   layer.mlp_norm = TakeNorm(MlpNormName(index));
   const Weights weights = source_.Take(MlpPrefix(index));
   const MlpWeights mlp = FindMlp(weights, MlpPrefix(index));
   Join({mlp.gate, mlp.up}, layer.mlp_in, layer.mlp_in_bias);
   Join({mlp.down}, layer.mlp_down, layer.mlp_down_bias);
+  layer.mlp_output_norm = TakeNorm(MlpOutputNormName(index));
   return layer;
 }
 
