@@ -51,25 +51,28 @@ class Merger {
     if (!a.is_object() || !b.is_object()) throw GrammarError("is no schema");
     OrderedJson merged = OrderedJson::object();
     for (const auto& [key, value] : a.items()) {
-      if (IsOfObject(key)) continue;
+      if (IsOfObject(key) || IsOfArray(key)) continue;
       const auto other = b.find(key);
       OrderedJson both = other == b.end() ? value : Both(key, value, *other);
       if (both.is_discarded()) return false;
       merged[key] = std::move(both);
     }
     for (const auto& [key, value] : b.items()) {
-      if (!IsOfObject(key) && !merged.contains(key)) merged[key] = value;
+      if (!IsOfObject(key) && !IsOfArray(key) && !merged.contains(key)) merged[key] = value;
     }
     const bool any = (a.contains("anyOf") || a.contains("oneOf")) &&
                      (b.contains("anyOf") || b.contains("oneOf"));
     if (any) throw GrammarError("cannot be joined with another anyOf or oneOf", ".anyOf");
     MergeObjects(a, b, merged);
+    MergeArrays(a, b, merged);
     return merged;
   }
 
   static bool IsOfObject(std::string_view key) {
     return key == "properties" || key == "additionalProperties" || key == "patternProperties";
   }
+
+  static bool IsOfArray(std::string_view key) { return key == "items" || key == "prefixItems"; }
 
   static OrderedJson AsList(const OrderedJson& types) {
     return types.is_array() ? types : OrderedJson::array({types});
@@ -117,7 +120,6 @@ class Merger {
         return std::min(a, b);
       }
     }
-    if (key == "items") return Merge(a, b);
     throw GrammarError("cannot be joined with another " + key, "." + key);
   }
 
@@ -150,6 +152,28 @@ class Merger {
     if (closed) {
       merged["additionalProperties"] = Merge(a.value("additionalProperties", OrderedJson(true)),
                                              b.value("additionalProperties", OrderedJson(true)));
+    }
+  }
+
+  // `items` of a schema are those after its own prefixItems.
+  void MergeArrays(const OrderedJson& a, const OrderedJson& b, OrderedJson& merged) {
+    size_t count = 0;
+    for (const OrderedJson* const one : {&a, &b}) {
+      const auto own = one->find("prefixItems");
+      if (own == one->end()) continue;
+      if (!own->is_array()) throw GrammarError("is no list", ".prefixItems");
+      count = std::max(count, own->size());
+    }
+    const auto item_of = [](const OrderedJson& schema, size_t i) -> OrderedJson {
+      const auto own = schema.find("prefixItems");
+      if (own != schema.end() && i < own->size()) return (*own)[i];
+      return schema.value("items", OrderedJson(true));
+    };
+    for (size_t i = 0; i < count; ++i) {
+      merged["prefixItems"].push_back(Merge(item_of(a, i), item_of(b, i)));
+    }
+    if (a.contains("items") || b.contains("items")) {
+      merged["items"] = Merge(item_of(a, count), item_of(b, count));
     }
   }
 

@@ -13,6 +13,7 @@
 #include "engine/grammar/boundaries.h"
 #include "engine/grammar/error.h"
 #include "engine/grammar/limits.h"
+#include "engine/grammar/readings.h"
 #include "engine/grammar/scanner.h"
 #include "engine/grammar/unicode_classes.h"
 
@@ -482,7 +483,10 @@ class RegexParser final : Scanner {
 }  // namespace
 
 Expression ParseRegex(Expressions& expressions, std::string_view text) {
-  return RegexParser(expressions, nullptr, text).Parse();
+  const Expression expression = RegexParser(expressions, nullptr, text).Parse();
+  size_t work = kMaxReadingSteps;
+  CheckReadings(expressions, expression, work);
+  return expression;
 }
 
 Expression ParsePattern(Expressions& expressions, JsonText& json, std::string_view text) {

@@ -102,6 +102,7 @@ class SchemaCompiler {
   std::vector<std::unique_ptr<OrderedJson>> merged_;
   std::map<std::pair<std::string, std::string>, Expression> common_;  // of pattern and format
   size_t comparisons_ = kMaxComparisons;                              // work that is left
+  size_t readings_ = kMaxReadingSteps;                                // likewise, of CheckReadings
   int schemas_ = 0;
   int depth_ = 0;
 };

@@ -129,7 +129,12 @@ Expression SchemaCompiler::ObjectOf(const OrderedJson& schema, const std::string
   const OrderedJson& more =
       schema.contains("additionalProperties") ? schema["additionalProperties"] : kAny;
   const std::string more_path = PathOf(path, "additionalProperties");
-  for (const std::string& name : std::set<std::string>(required)) add(name, more, more_path);
+  if (!required.empty()) {
+    for (const OrderedJson& one : schema["required"]) {
+      const auto name = one.get<std::string>();
+      if (required.contains(name)) add(name, more, more_path);
+    }
+  }
   if (members.empty()) return MapOf(schema, path, names, more);
   const Counts counts = CountsOf(schema, path, members, more == false);
   if (schema.contains("propertyNames")) {

@@ -8,6 +8,7 @@
 #include "engine/grammar/error.h"
 #include "engine/grammar/json_number.h"
 #include "engine/grammar/pattern_length.h"
+#include "engine/grammar/readings.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_compiler.h"
 #include "engine/grammar/schema_keywords.h"
@@ -60,6 +61,7 @@ Expression SchemaCompiler::Content(const OrderedJson& schema, const std::string&
       return PatternOfFormat(*pattern, known);
     }
     const Expression content = ParsePattern(e_, json_, pattern ? *pattern : known);
+    if (pattern) CheckReadings(e_, content, readings_);
     if (!has_length) return content;
     if (const auto bounded = WithLength(e_, json_, content, min, max)) return *bounded;
     throw GrammarError(

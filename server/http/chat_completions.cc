@@ -146,7 +146,9 @@ ChatCompletion::ChatCompletion(const AnswerStart& start, const CompletionRequest
                         .bytes_per_logprob = 512},
                        start, request),
       form_(request.reply),
-      streams_(start.prompts.size() * request.choices(), Stream{.parser = ReplyParser(form_)}) {}
+      streams_(start.prompts.size() * request.choices(), Stream{.parser = ReplyParser(form_)}) {
+  for (Stream& stream : streams_) stream.parser.StreamArguments();
+}
 
 void ChatCompletion::AddLogprobs(const StreamChunk& chunk, JsonOutput& lists) {
   const Tokenizer& tokenizer = *model().tokenizer;

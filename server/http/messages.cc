@@ -198,7 +198,7 @@ std::string MessagesAnswer::Whole() const {
       case ReplyPiece::Kind::kArguments:
         // Arguments that are cut off are none.
         content.back()["input"] =
-            ArgumentsObject(text, CallParser::kMaxEagerDepth).value_or(JsonOutput::object());
+            ArgumentsObject(text, CallParser::kMaxGrammarDepth).value_or(JsonOutput::object());
         break;
     }
   }
@@ -207,6 +207,7 @@ std::string MessagesAnswer::Whole() const {
 }
 
 std::string MessagesAnswer::BeginEvents() {
+  parser_.StreamArguments();
   return MessageEvent("message_start", {{"message", Message()}});
 }
 

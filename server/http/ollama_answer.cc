@@ -79,7 +79,7 @@ void OllamaAnswer::Read(const StreamChunk& chunk) {
 void OllamaAnswer::EndCall() {
   if (!call_) return;
   // Arguments that are cut off are no object.
-  if (auto arguments = ArgumentsObject(call_->arguments, CallParser::kMaxEagerDepth)) {
+  if (auto arguments = ArgumentsObject(call_->arguments, CallParser::kMaxGrammarDepth)) {
     parts_.calls.push_back(
         {{"id", call_->id},
          {"function", {{"name", call_->name}, {"arguments", *std::move(arguments)}}}});

@@ -256,6 +256,7 @@ std::string ResponsesAnswer::DeltaEvent(const std::string& text) {
 }
 
 std::string ResponsesAnswer::BeginEvents() {
+  parser_.StreamArguments();
   const JsonOutput response = {{"response", Response(/*done=*/false)}};
   std::string events = Event("response.created", response);
   return events += Event("response.in_progress", response);

@@ -291,10 +291,10 @@ void UseTools(const ToolOptions& tools, const ToolSupport& support,
   ReplyTools reply;
   reply.format = support.format;
   reply.parallel = tools.parallel && !support.one_call;
-  reply.eager =
+  reply.by_grammar =
       tools.choice == ToolChoice::kRequired || !tools.allowed.empty() || completion.params.form ||
       std::any_of(shown.begin(), shown.end(), [](const Tool& tool) { return tool.strict; });
-  if (reply.eager) {
+  if (reply.by_grammar) {
     completion.params.calls = std::make_shared<const CallForm>(CallFormOf(tools, reply));
   }
   for (const Tool& tool : shown) {

@@ -71,7 +71,7 @@ class RoundedModel {
     }
   }
 
-  // Of a position, in all layers.
+  // Bytes of a position in all layers.
   int64_t Bytes(const Rounding& rounding) const {
     int64_t bytes = 0;
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {

@@ -17,9 +17,10 @@ namespace {
 using server::CallFormat;
 using server::ReplyPiece;
 
-server::ReplyPieces Parse(const std::shared_ptr<const server::ReplyTools>& tools,
+server::ReplyPieces Parse(const std::shared_ptr<const server::ReplyTools>& tools, bool streams,
                           std::string_view text, size_t step) {
   server::CallParser parser(tools);
+  if (streams) parser.StreamArguments();
   server::ReplyPieces all;
   for (bool last = false; !last;) {
     const std::string_view news = text.substr(0, step);
@@ -52,6 +53,19 @@ void CheckScanner(std::string_view text) {
   }
 }
 
+// Whether a text is an object in JSON, or the beginning of one.
+bool BeginsObject(std::string_view text) {
+  server::JsonScanner scanner(
+      {.max_depth = server::CallParser::kMaxGrammarDepth, .keeps_members = false});
+  while (!text.empty()) {
+    const server::JsonScanner::Result result = scanner.Push(text.front());
+    text.remove_prefix(1);
+    if (result == server::JsonScanner::Result::kDone) return text.empty();
+    if (result == server::JsonScanner::Result::kFailed) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 // `bytes`: the format, options, the length of a step, and the reply.
@@ -62,21 +76,22 @@ void FuzzToolCalls(std::string_view bytes) {
   FuzzInput input(bytes);
   server::ReplyTools tools;
   tools.format.kind = kKinds[input.AtMost(kKinds.size() - 1)];
-  const uint8_t options = input.AtMost(7);
+  const uint8_t options = input.AtMost(15);
   if (tools.format.kind == Kind::kList) {
     const bool has_end = (options & 4) != 0;
     tools.format.marker = has_end ? "<TOOLCALL>" : "functools";
     tools.format.end = has_end ? "</TOOLCALL>" : "";
   }
-  tools.eager = (options & 1) != 0;
+  tools.by_grammar = (options & 1) != 0;
   tools.parallel = (options & 2) == 0;
   tools.names = {"f", "get_weather"};
+  const bool streams = (options & 8) != 0;
   const size_t step = 1 + input.AtMost(30);
   const std::string_view text = input.TakeAll();
   CheckScanner(text);
   const auto shared = std::make_shared<const server::ReplyTools>(tools);
-  const server::ReplyPieces whole = Parse(shared, text, text.size() + 1);
-  const server::ReplyPieces split = Parse(shared, text, step);
+  const server::ReplyPieces whole = Parse(shared, streams, text, text.size() + 1);
+  const server::ReplyPieces split = Parse(shared, streams, text, step);
   Promise(whole.size() == split.size(), "pieces are the same for every split");
   size_t calls = 0, passed_on = 0;
   bool is_content = true;
@@ -91,8 +106,10 @@ void FuzzToolCalls(std::string_view bytes) {
     } else if (kind == ReplyPiece::Kind::kArguments) {
       Promise(i > 0 && whole[i - 1].kind == ReplyPiece::Kind::kCall, "arguments follow a call");
       const bool is_plain = !FindInvalidUtf8(piece) && piece.find("\\u") == piece.npos;
-      Promise(tools.eager || !is_plain || Json::parse(piece, nullptr, false).is_object(),
+      const bool is_complete = !tools.by_grammar && !streams;
+      Promise(!is_complete || !is_plain || Json::parse(piece, nullptr, false).is_object(),
               "arguments of a complete call are an object");
+      Promise(BeginsObject(piece), "arguments are the beginning of an object");
     }
   }
   Promise(passed_on <= text.size(), "content is text of the reply");

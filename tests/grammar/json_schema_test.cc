@@ -149,6 +149,54 @@ TEST(JsonSchema, CombinesSchemas) {
         {R"({"v":1,"next":{}})"}}});
 }
 
+TEST(JsonSchema, JoinsItemsByTheirPositions) {
+  Check({{R"({"type": "array", "allOf": [{"prefixItems": [{"minimum": 3}]}],
+              "items": {"type": "integer", "minimum": 5}})",
+          {"[]", "[5]", "[6,5]"},
+          {"[3]", "[3,5]", "[5,4]"}},
+         {R"({"type": "array", "allOf": [{"prefixItems": [{"const": 1}, {"enum": [2, 3]}]},
+              {"prefixItems": [{}], "items": {"enum": [2, 4]}}]})",
+          {"[1]", "[1,2]", "[1,2,4]"},
+          {"[2]", "[1,3]", "[1,4]", "[1,2,3]"}}});
+  EXPECT_THAT(Refusal(Schema, R"({"allOf": [{"prefixItems": 1}, {"items": {}}]})"),
+              HasSubstr("prefixItems"));
+}
+
+TEST(JsonSchema, RequiredMembersComeAsWritten) {
+  Check({{R"({"type": "object", "required": ["b", "a"]})",
+          {R"({"b":1,"a":2})", R"({"b":1,"a":2,"c":3})"},
+          {R"({"a":2,"b":1})", R"({"b":1})"}}});
+}
+
+TEST(JsonSchema, RefusesPatternsThatReadATextInTooManyWays) {
+  const auto schema = [](const std::string& pattern) {
+    return R"({"type": "object", "properties": {"a": {"type": "string", "pattern": ")" + pattern +
+           R"("}}})";
+  };
+  for (const char* const pattern :
+       {"^(?:\\\\w{1,30} ?){1,40}$", "^(?:a{1,100}){1,100}$", "x(?:.{9,99}y?){50,}"}) {
+    EXPECT_EQ(Refusal(Schema, schema(pattern)),
+              ".properties.a.pattern reads a text in more than 512 ways, by its counted "
+              "repetitions; allowed: repetitions of texts that show where they end")
+        << pattern;
+  }
+  for (const char* const pattern :
+       {"^(?:[A-Za-z0-9-]{1,63}\\\\.){1,10}[a-z]{2,20}$", "^(?:\\\\w{1,30} ){1,400}$",
+        "^.{1,100000}$", "^(?:[0-9]{1,3}, ?){1,1000}$", "[0-9]{500}"}) {
+    EXPECT_NE(Schema(schema(pattern)), nullptr) << pattern;
+  }
+}
+
+// Hostile patterns: those that need much work to try.
+TEST(JsonSchema, TriesPatternsInBoundedTime) {
+  std::string properties;
+  for (int i = 0; i < 1000; ++i) {
+    properties += (i == 0 ? "\"" : ", \"") + std::to_string(i) +
+                  R"(": {"type": "string", "pattern": "^(?:[a-c]{1,29}){1,16}$"})";
+  }
+  EXPECT_NE(Schema(R"({"type": "object", "properties": {)" + properties + "}}"), nullptr);
+}
+
 TEST(JsonSchema, BoundsTheLengthOfPatterns) {
   Check({{R"({"type": "string", "pattern": "^[a-z\u00e9]+$", "minLength": 2, "maxLength": 3})",
           {R"("ab")", "\"a\xc3\xa9z\""},

@@ -1,6 +1,9 @@
 #include "tests/simulation/cold_run.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "engine/base/ceil_div.h"
 
 namespace triptych::simulation {
 
@@ -11,27 +14,53 @@ std::string TextOf(int32_t token) {
   return std::string(1, static_cast<char>('a' + token % 8));
 }
 
-std::vector<float> ColdLogits(std::span<const int32_t> tokens, const FakeModel::Shape& shape,
-                              int64_t prompt) {
-  std::vector<float> logits(shape.vocab_size, 0.0f);
-  logits[FakeModel::Next(tokens, shape, prompt)] = FakeModel::kLikely;
-  return logits;
+std::vector<float> ColdModel::Logits(std::span<const int32_t> tokens) {
+  if (!shape_.real) {
+    std::vector<float> logits(shape_.vocab_size, 0.0f);
+    logits[FakeModel::Next(tokens, shape_, std::ssize(prompt_))] = FakeModel::kLikely;
+    return logits;
+  }
+  if (std::ssize(logits_) < std::ssize(tokens) * shape_.vocab_size) Step(tokens);
+  const auto end = logits_.begin() + std::ssize(tokens) * shape_.vocab_size;
+  return {end - shape_.vocab_size, end};
 }
 
-ColdRun::ColdRun(const FakeModel::Shape& shape, const serving::Request& request, int32_t choice)
-    : shape_(shape),
+void ColdModel::Step(std::span<const int32_t> tokens) {
+  if (!real_) {
+    const int64_t blocks = CeilDiv(shape_.max_positions, shape_.block_positions) *
+                           shape_.real->info().geometry.Groups().count();
+    real_ = shape_.real->WithOwnCache(blocks);
+    blocks_.resize(blocks);
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+  }
+  const int64_t start = std::ssize(logits_) / shape_.vocab_size;
+  const auto ids = start == 0 ? prompt_ : tokens.subspan(start);
+  StepInput step;
+  step.ids.assign(ids.begin(), ids.end());
+  step.sequences = {{blocks_.data(), start, std::ssize(ids), std::ssize(prompt_)}};
+  step.logit_rows.resize(ids.size());
+  std::iota(step.logit_rows.begin(), step.logit_rows.end(), 0);
+  const std::span<const float> logits = real_->Step(step);
+  logits_.insert(logits_.end(), logits.begin(), logits.end());
+}
+
+ColdRun::ColdRun(const ModelShape& shape, const serving::Request& request, int32_t choice)
+    : model_(std::make_shared<ColdModel>(shape, request.prompt)),
+      max_positions_(shape.max_positions),
       request_(request),
       choice_(choice),
       tokens_(request.prompt),
       sampler_(request.sampling, serving::ChoiceSeed(request.seed, choice), request.prompt),
       stops_(request.stop) {
-  if (request.max_new_tokens == 0) ended_ = serving::FinishReason::kLength;
+  // A real model computes no prompt that is too long.
+  const bool computes = !shape.real || std::ssize(request.prompt) <= max_positions_;
+  if (request.max_new_tokens == 0 || !computes) ended_ = serving::FinishReason::kLength;
 }
 
 serving::Delta ColdRun::Next() {
   std::vector<int32_t> ends = request_.stop_tokens;
   if (!request_.ignore_eos) ends.push_back(kEndToken);
-  const std::vector<float> logits = ColdLogits(tokens_, shape_, std::ssize(request_.prompt));
+  const std::vector<float> logits = model_->Logits(tokens_);
   const bool may_end = generated() >= request_.min_new_tokens;
   serving::Delta delta;
   delta.choice = choice_;
@@ -43,8 +72,7 @@ serving::Delta ColdRun::Next() {
   delta.text = stops_.Push(utf8_.Push(TextOf(delta.token)));
 
   const bool stops = std::find(ends.begin(), ends.end(), delta.token) != ends.end();
-  const bool full =
-      generated() == request_.max_new_tokens || std::ssize(tokens_) >= shape_.max_positions;
+  const bool full = generated() == request_.max_new_tokens || std::ssize(tokens_) >= max_positions_;
   if (stops || full) {
     delta.text += stops_.Push(utf8_.Flush());
     delta.text += stops_.Flush();

@@ -56,30 +56,46 @@ bool Same(const serving::TokenLogprobs& a, const serving::TokenLogprobs& b) {
 
 class World;
 
-// A fake model whose steps take virtual time, fail on request, and are checked.
+// A model whose steps take virtual time, fail on request, and are checked.
 class SimulatedModel final : public ModelBackend {
  public:
-  SimulatedModel(World& world, int engine, const FakeModel::Shape& shape)
-      : world_(world), engine_(engine), model_(shape) {}
+  SimulatedModel(World& world, int engine, const ModelShape& shape)
+      : world_(world),
+        engine_(engine),
+        fake_(shape),
+        real_(shape.real ? shape.real->WithOwnCache(shape.blocks) : nullptr) {}
 
   std::span<const float> Step(const StepInput& step) override;
   std::unique_ptr<PromptScratch> MakePromptScratch(int64_t prompt) override {
-    return model_.MakePromptScratch(prompt);
+    auto scratch = fake_.MakePromptScratch(prompt);
+    if (!real_ || !scratch) return scratch;
+    return std::make_unique<Scratch>(std::move(scratch), real_->MakePromptScratch(prompt));
   }
-  const BackendInfo& info() const override { return model_.info(); }
-  const FakeModel& fake() const { return model_; }
+  const BackendInfo& info() const override { return real_ ? real_->info() : fake_.info(); }
+  const FakeModel& fake() const { return fake_; }
 
  private:
+  // Scratch of both models.
+  struct Scratch final : PromptScratch {
+    Scratch(std::unique_ptr<PromptScratch> fake_in, std::unique_ptr<PromptScratch> real_in)
+        : fake(std::move(fake_in)), real(std::move(real_in)) {}
+    std::unique_ptr<PromptScratch> fake, real;
+  };
+
+  // The logits of both models' step.
+  std::span<const float> Compute(StepInput step);
+
   World& world_;
   const int engine_;
-  FakeModel model_;
+  FakeModel fake_;
+  const std::unique_ptr<ModelBackend> real_;  // null: the fake model's logits count
   std::vector<float> logits_;
 };
 
 // A request from submission to end, with its expected output.
 class Asked final : public serving::RequestSink {
  public:
-  Asked(World& world, int engine, const serving::Request& request, const FakeModel::Shape& shape);
+  Asked(World& world, int engine, const serving::Request& request, const ModelShape& shape);
 
   void OnRejected(serving::SubmitStatus status) override;
   void OnScheduled() override;
@@ -96,7 +112,6 @@ class Asked final : public serving::RequestSink {
   World& world;
   const int engine;
   const serving::Request request;
-  const FakeModel::Shape shape;
   struct Choice {
     std::unique_ptr<ColdRun> run;
     std::optional<serving::FinishReason> reason;
@@ -663,11 +678,10 @@ class World {
 };
 
 Asked::Asked(World& world_in, int engine_in, const serving::Request& request_in,
-             const FakeModel::Shape& shape_in)
+             const ModelShape& shape)
     : world(world_in),
       engine(engine_in),
       request(request_in),
-      shape(shape_in),
       choices(request.choices),
       left(request.choices) {
   for (int32_t choice = 0; choice < request.choices; ++choice) {
@@ -720,7 +734,7 @@ void Asked::OnPromptLogprobs(std::vector<serving::TokenLogprobs> logprobs) {
     if (++prompt_scored >= std::ssize(request.prompt)) return world.Fail(invariant, "too many");
     const auto before = std::span(request.prompt).first(prompt_scored);
     const serving::TokenLogprobs right =
-        serving::Logprobs(ColdLogits(before, shape, std::ssize(request.prompt)),
+        serving::Logprobs(choices.front().run->model().Logits(before),
                           request.prompt[prompt_scored], *request.prompt_logprobs);
     if (!Same(found, right)) {
       world.Fail(invariant,
@@ -810,21 +824,35 @@ void Asked::OnFinish(serving::Completion completion) {
   }
 }
 
+std::span<const float> SimulatedModel::Compute(StepInput step) {
+  if (!real_) return fake_.Step(step);
+  std::vector<const Scratch*> scratches;
+  for (StepInput::Sequence& sequence : step.sequences) {
+    scratches.push_back(static_cast<const Scratch*>(sequence.scratch));
+    if (sequence.scratch != nullptr) sequence.scratch = scratches.back()->fake.get();
+  }
+  fake_.Step(step);
+  for (size_t i = 0; i < scratches.size(); ++i) {
+    if (scratches[i] != nullptr) step.sequences[i].scratch = scratches[i]->real.get();
+  }
+  return real_->Step(step);
+}
+
 std::span<const float> SimulatedModel::Step(const StepInput& step) {
   const std::optional<Event::Failure> failure = world_.BeginStep(engine_, step);
-  if (!failure) return model_.Step(step);
+  if (!failure) return Compute(step);
   switch (*failure) {
     case Event::Failure::kBeforeRows:
       throw std::runtime_error(kInjected);
     case Event::Failure::kOutOfMemory:
       throw std::bad_alloc();
     case Event::Failure::kAfterRows:
-      model_.Step(step);
+      Compute(step);
       throw std::runtime_error(kInjected);
     case Event::Failure::kNotFinite:
       break;
   }
-  const std::span<const float> logits = model_.Step(step);
+  const std::span<const float> logits = Compute(step);
   logits_.assign(logits.begin(), logits.end());
   const int64_t row = world_.FailOnlyLast(engine_, step);
   if (row >= 0) {

@@ -4,8 +4,6 @@
 #include <limits>
 #include <sstream>
 
-#include "tests/simulation/cold_run.h"
-
 namespace triptych::simulation {
 namespace {
 
@@ -16,7 +14,10 @@ constexpr int kEngines = 3;  // at most
 
 class Maker {
  public:
-  explicit Maker(uint64_t seed) : random_(seed) { workload_.seed = seed; }
+  Maker(uint64_t seed, AddRealModel add_real_model)
+      : random_(seed), add_real_model_(add_real_model) {
+    workload_.seed = seed;
+  }
 
   Workload Make() {
     for (int64_t n = random_.Between(1, kEngines); n > 0; --n) {
@@ -45,7 +46,7 @@ class Maker {
  private:
   EngineShape Shape() {
     EngineShape shape;
-    FakeModel::Shape& model = shape.model;
+    ModelShape& model = shape.model;
     model.vocab_size = kVocabSize;
     model.block_positions = random_.Among<int64_t>({1, 2, 3, 4, 4, 5, 8, 16});
     model.max_positions = random_.Between(16, 64);
@@ -76,6 +77,7 @@ class Maker {
                                                                serving::Speculation::kAlways});
     shape.wrong_drafts = static_cast<int>(random_.Among<int64_t>({0, 1, 3, 10}));
     shape.draft_model = shape.wrong_drafts == 10 && model.windowed_layers == 0;
+    if (add_real_model_ != nullptr) add_real_model_(model, random_);
     return shape;
   }
 
@@ -86,7 +88,7 @@ class Maker {
   }
 
   // The beginning of a document or an earlier request's text, followed by new tokens.
-  std::vector<int32_t> Prompt(const FakeModel::Shape& model) {
+  std::vector<int32_t> Prompt(const ModelShape& model) {
     std::vector<int32_t> prompt;
     if (!asked_.empty() && random_.OneIn(3)) {
       const Event& earlier = workload_.events[random_.Among(asked_)];
@@ -138,6 +140,8 @@ class Maker {
     request.ignore_eos = random_.OneIn(2);
     if (random_.OneIn(4)) request.min_new_tokens = random_.Between(1, 8);
     if (random_.OneIn(6)) request.logprobs = static_cast<int32_t>(random_.Between(0, 2));
+    // Log-probabilities show the bits of a real model.
+    if (add_real_model_ != nullptr) request.logprobs = 2;
     if (random_.OneIn(8) || request.max_new_tokens == 0) {
       request.prompt_logprobs = static_cast<int32_t>(random_.Between(0, 2));
     }
@@ -210,6 +214,7 @@ class Maker {
   int Engine() { return static_cast<int>(random_.Between(0, std::ssize(workload_.engines) - 1)); }
 
   Random random_;
+  const AddRealModel add_real_model_;
   Workload workload_;
   std::vector<std::vector<int32_t>> documents_;
   int64_t clients_ = 1, rounds_ = 1;
@@ -271,12 +276,15 @@ uint64_t Random::operator()() {
   return x ^ (x >> 31);
 }
 
-Workload MakeWorkload(uint64_t seed) { return Maker(seed).Make(); }
+Workload MakeWorkload(uint64_t seed, AddRealModel add_real_model) {
+  return Maker(seed, add_real_model).Make();
+}
 
 std::string Describe(const EngineShape& shape) {
   std::ostringstream out;
-  const FakeModel::Shape& model = shape.model;
+  const ModelShape& model = shape.model;
   const serving::EngineOptions& options = shape.options;
+  if (model.real) out << model.real_name << ", ";
   out << model.blocks << " blocks of " << model.block_positions << " positions, context "
       << model.max_positions << ", expands ";
   if (model.expand_from) {

@@ -9,7 +9,7 @@
 
 #include "engine/serving/engine.h"
 #include "engine/serving/request.h"
-#include "tests/support/fake_model.h"
+#include "tests/simulation/cold_run.h"
 
 namespace triptych::simulation {
 
@@ -33,7 +33,7 @@ class Random {
 };
 
 struct EngineShape {
-  FakeModel::Shape model;
+  ModelShape model;
   serving::EngineOptions options;  // the simulation makes the drafters
   int wrong_drafts = 0;            // of ten drafted tokens
   bool draft_model = false;        // of the model's shape, without expanded prompts
@@ -73,8 +73,11 @@ struct Workload {
   std::vector<Event> events;              // in order of round
 };
 
-// The same seed gives the same workload on every platform.
-Workload MakeWorkload(uint64_t seed);
+// Adds a real model to a shape. Its blocks, groups of layers and `expand_from` are the shape's.
+using AddRealModel = void (*)(ModelShape& shape, Random& random);
+
+// The same seed gives the same workload on every platform. `add_real_model` may be null.
+Workload MakeWorkload(uint64_t seed, AddRealModel add_real_model);
 
 std::string Describe(const EngineShape& shape);
 std::string Describe(const Event& event);

@@ -24,6 +24,11 @@ class ReplyParser {
     if (form.tools != nullptr) calls_.emplace(form.tools);
   }
 
+  // As CallParser::StreamArguments.
+  void StreamArguments() {
+    if (calls_) calls_->StreamArguments();
+  }
+
   // The pieces that `text` decides; with `last`, all of the rest.
   ReplyPieces Push(std::string_view text, bool last) {
     ReasoningSplitter::Parts parts = splitter_.Push(text, last);

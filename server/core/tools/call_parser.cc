@@ -43,6 +43,7 @@ void AddPiece(ReplyPiece::Kind kind, std::string_view text, ReplyPieces& pieces)
 CallParser::CallParser(std::shared_ptr<const ReplyTools> tools)
     : tools_(std::move(tools)),
       syntax_(std::make_shared<const CallSyntax>(SyntaxOf(tools_->format))),
+      eager_(tools_->by_grammar),
       mode_(syntax_->at_start ? Mode::kBetween : Mode::kText) {}
 
 void CallParser::Push(std::string_view text, bool last, ReplyPieces& pieces) {
@@ -53,7 +54,9 @@ void CallParser::Push(std::string_view text, bool last, ReplyPieces& pieces) {
 void CallParser::PushByte(char c, ReplyPieces& pieces) {
   held_ += c;
   if (mode_ == Mode::kText) return PushText(c, pieces);
-  const bool is_small = held_.size() <= kMaxCallBytes;
+  const bool is_bounded = mode_ == Mode::kPart && !tools_->by_grammar;
+  const bool is_small =
+      held_.size() <= kMaxCallBytes && (!is_bounded || value_.size() < kMaxCallBytes);
   if (is_small && PushCalls(c, pieces)) return;
   // A literal that does not fit may be the begin of a marker.
   const std::string again = is_small && mode_ == Mode::kLiteral ? literal_ : std::string(1, c);
@@ -72,7 +75,7 @@ void CallParser::Fail(ReplyPieces& pieces) {
 
 void CallParser::PushText(char c, ReplyPieces& pieces) {
   // A grammar of calls that begin the reply allows none after other text.
-  if (tools_->eager && syntax_->at_start) return Release(0, pieces);
+  if (tools_->by_grammar && syntax_->at_start) return Release(0, pieces);
   const bool was_partial = !literal_.empty();
   literal_ += c;
   for (const auto& [marker, state] : syntax_->markers) {
@@ -134,7 +137,7 @@ bool CallParser::BeginEdge(char c, ReplyPieces& pieces) {
     value_.clear();
     passed_on_ = 0;
     begun_ = false;
-    json_ = JsonScanner({.max_depth = tools_->eager ? kMaxEagerDepth : kMaxCallDepth,
+    json_ = JsonScanner({.max_depth = tools_->by_grammar ? kMaxGrammarDepth : kMaxCallDepth,
                          .keeps_members = edge.kind == Kind::kObject});
     python_ = PythonArgumentsScanner();
     return PushPart(c, pieces);
@@ -186,7 +189,7 @@ bool CallParser::PushJson(char c, ReplyPieces& pieces) {
   value_ += c;
   const JsonScanner::Result result = json_.Push(c);
   if (result == JsonScanner::Result::kFailed) return false;
-  if (tools_->eager) PassOn(pieces);
+  if (eager_) PassOn(pieces);
   if (result == JsonScanner::Result::kMore) return true;
   const bool fits =
       part_->kind == CallEdge::Kind::kObject ? EndObject(pieces) : EndCall(name_, value_, pieces);
@@ -278,13 +281,13 @@ bool CallParser::EndObject(ReplyPieces& pieces) {
 bool CallParser::EndCall(std::string_view name, std::string arguments, ReplyPieces& pieces) {
   if (std::exchange(begun_, false)) return true;
   if (calls_ + std::ssize(pending_) >= kMaxCalls) return false;
-  if (tools_->eager) {
+  if (!tools_->by_grammar && !ArgumentsObject(arguments, kMaxCallDepth)) return false;
+  if (eager_) {
     BeginCall(name, pieces);
     AddArguments(arguments, pieces);
     cut_ = true;
     held_.clear();
   } else {
-    if (!ArgumentsObject(arguments, kMaxCallDepth)) return false;
     pending_.push_back({std::string(name), std::move(arguments)});
   }
   return true;

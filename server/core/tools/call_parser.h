@@ -37,23 +37,28 @@ struct ReplyTools {
   std::set<std::string, std::less<>> names;  // that may be called
   // By function: the arguments that are strings by its schema. Only arguments as elements need it.
   std::map<std::string, std::set<std::string>> texts;
-  // The reply has a grammar, by which a call that begins is one. Its arguments are then passed on
-  // as they come, and a call may be cut off; without, a call is passed on when it is complete.
-  bool eager = false;
+  // The reply has a grammar, by which a call that begins is one.
+  bool by_grammar = false;
   bool parallel = true;  // otherwise calls after the first are left out
 };
 
 // Follows a reply's content. The pieces are the same for any split of the text, joined. A text that
-// is no complete call of one of the functions stays content. Blanks before a call are dropped, and
-// those after the last one. Takes time linear in the text. Not thread-safe.
+// is no complete call of one of the functions stays content; by a grammar, or after
+// StreamArguments, a call may be cut off. Blanks before a call are dropped, and those after the
+// last one. Takes time linear in the text. Not thread-safe.
 class CallParser {
  public:
   static constexpr size_t kMaxCallBytes = size_t{1} << 20;  // of one call; of calls in one list
   static constexpr int kMaxCalls = 128;                     // of a reply; a list with more is text
   // Of nested values in a call. By a grammar, a reply has at most grammar::kMaxStackDepth.
-  static constexpr size_t kMaxCallDepth = 64, kMaxEagerDepth = 1024;
+  static constexpr size_t kMaxCallDepth = 64, kMaxGrammarDepth = 1024;
 
   explicit CallParser(std::shared_ptr<const ReplyTools> tools);
+
+  // Passes arguments in JSON on as they come, which a parser with a grammar always does, and other
+  // calls as soon as they are complete. The text after a call's last valid byte is content.
+  // REQUIRES: no text was pushed.
+  void StreamArguments() { eager_ = true; }
 
   // Adds the pieces that `text` decides. With `last`, all of the rest.
   void Push(std::string_view text, bool last, ReplyPieces& pieces);
@@ -106,6 +111,7 @@ class CallParser {
 
   const std::shared_ptr<const ReplyTools> tools_;
   const std::shared_ptr<const CallSyntax> syntax_;
+  bool eager_;  // arguments are passed on as they come
   Mode mode_;
   int state_ = 0;                   // of the syntax, in calls
   const CallEdge* part_ = nullptr;  // kPart: the edge

@@ -65,7 +65,7 @@ struct Router {
   std::vector<float> bias = {};
 };
 
-// The results of RouteRows.
+// The result of RouteRows.
 struct Routes {
   std::vector<int32_t> experts;
   std::vector<float> weights;

@@ -582,6 +582,7 @@ TEST_F(AnswerTest, AChatsCallsAreSeparateFromItsContent) {
             json({{"name", "f"}, {"arguments", "{\"a\": 1}"}}));
   ChatCompletion stream({model_, id_, prompts_}, request_);
   std::string content;
+  size_t deltas = 0;
   json calls = json::array();
   for (size_t i = 0; i < reply_.size(); ++i) {
     const std::string event = stream.Events(Chunk(reply_.substr(i, 1), i + 1 == reply_.size()));
@@ -590,8 +591,10 @@ TEST_F(AnswerTest, AChatsCallsAreSeparateFromItsContent) {
         json::parse(event.substr(std::string("data: ").size())).at("choices")[0].at("delta");
     content += delta.value("content", "");
     AddDelta(delta, calls);
+    if (delta.contains("tool_calls")) ++deltas;
   }
   EXPECT_EQ(content, "Let me see.");
+  EXPECT_EQ(deltas, 1 + std::string("\"a\": 1}").size()) << "arguments come piece by piece";
   EXPECT_EQ(calls, choice.at("message").at("tool_calls"));
 }
 
@@ -627,15 +630,18 @@ TEST_F(AnswerTest, AMessagesCallsAreBlocks) {
   EXPECT_EQ(message.at("content")[1].at("name"), "f");
   EXPECT_EQ(message.at("content")[1].at("input"), json({{"a", 1}}));
   std::string text, arguments;
+  size_t deltas = 0;
   json block;
   for (const json& data : Stream<MessagesAnswer>()) {
     if (data.at("type") == "content_block_start") block = data.at("content_block");
     if (data.at("type") != "content_block_delta") continue;
     text += data.at("delta").value("text", "");
     arguments += data.at("delta").value("partial_json", "");
+    if (data.at("delta").contains("partial_json")) ++deltas;
     EXPECT_EQ(data.at("index"), arguments.empty() ? 0 : 1);
   }
   EXPECT_EQ(text, "Let me see.");
+  EXPECT_EQ(deltas, arguments.size());
   EXPECT_EQ(arguments, "{\"a\": 1}");
   EXPECT_EQ(block.at("id"), message.at("content")[1].at("id"));
 }
@@ -653,19 +659,22 @@ TEST_F(AnswerTest, AResponsesCallsAreItems) {
   const std::vector<json> events = Stream<ResponsesAnswer>();
   EXPECT_EQ(events.back().at("response").at("output"), output);
   std::string arguments;
+  size_t deltas = 0;
   for (size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(events[i].at("sequence_number"), i);
     if (events[i].at("type") != "response.function_call_arguments.delta") continue;
     EXPECT_EQ(events[i].at("item_id"), output[1].at("id"));
     EXPECT_EQ(events[i].at("output_index"), 1);
     arguments += events[i].at("delta").get<std::string>();
+    ++deltas;
   }
   EXPECT_EQ(arguments, "{\"a\": 1}");
+  EXPECT_EQ(deltas, arguments.size());
 }
 
 TEST_F(AnswerTest, CallsByAGrammarMayBeDeep) {
   ReplyTools tools = *request_.reply.tools;
-  tools.eager = true;
+  tools.by_grammar = true;
   request_.reply.tools = std::make_shared<const ReplyTools>(tools);
   const std::string arguments = R"({"a":)" + std::string(100, '[') + std::string(100, ']') + "}";
   const StreamChunk chunk = Chunk(

@@ -24,8 +24,8 @@ ReplyTools Tools(const CallFormat& format) {
 ReplyTools Tools(Kind kind, const std::string& marker = {}) {
   return Tools(CallFormat{.kind = kind, .marker = marker});
 }
-ReplyTools Eager(ReplyTools tools) {
-  tools.eager = true;
+ReplyTools ByGrammar(ReplyTools tools) {
+  tools.by_grammar = true;
   return tools;
 }
 
@@ -48,8 +48,10 @@ std::string Shown(const ReplyPieces& pieces) {
   return is_open ? shown + "}" : shown;
 }
 
-std::string ParseInSteps(const ReplyTools& tools, const std::string& text, size_t step) {
+std::string ParseInSteps(const ReplyTools& tools, const std::string& text, size_t step,
+                         bool streams = false) {
   CallParser parser(std::make_shared<const ReplyTools>(tools));
+  if (streams) parser.StreamArguments();
   ReplyPieces all;
   for (size_t i = 0; i <= text.size(); i += step) {
     ReplyPieces pieces;
@@ -60,17 +62,20 @@ std::string ParseInSteps(const ReplyTools& tools, const std::string& text, size_
 }
 
 // The same for every step of the text.
-std::string Parse(const ReplyTools& tools, const std::string& text) {
-  const std::string whole = ParseInSteps(tools, text, text.size() + 1);
+std::string Parse(const ReplyTools& tools, const std::string& text, bool streams = false) {
+  const std::string whole = ParseInSteps(tools, text, text.size() + 1, streams);
   for (size_t step = 1; step <= text.size(); ++step) {
-    EXPECT_EQ(ParseInSteps(tools, text, step), whole) << "in steps of " << step;
+    EXPECT_EQ(ParseInSteps(tools, text, step, streams), whole) << "in steps of " << step;
   }
   return whole;
+}
+std::string ParseStream(const ReplyTools& tools, const std::string& text) {
+  return Parse(tools, text, /*streams=*/true);
 }
 
 TEST(CallParserTest, HermesCallsAreTagged) {
   const ReplyTools tools = Tools(Kind::kTagged);
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(
         Parse(each,
               "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>"),
@@ -104,7 +109,7 @@ TEST(CallParserTest, ArgumentsMayBeElements) {
   const auto call = [](const std::string& arguments) {
     return "<tool_call>\n<function=f>\n" + arguments + "</function>\n</tool_call>";
   };
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(Parse(each, "So.\n" + call("<parameter=n>\n12\n</parameter>\n"
                                          "<parameter=s>\n12\n</parameter>\n"
                                          "<parameter=t>\n<b>\n\n</parameter>\n"
@@ -129,7 +134,7 @@ TEST(CallParserTest, ArgumentsMayBePairsOfElements) {
   const std::string call =
       "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>12</arg_value>\n<arg_key>n</arg_key>\n"
       "<arg_value>12</arg_value>\n</tool_call>";
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(Parse(each, "So. " + call + "\n<tool_call>get_weather</tool_call>"),
               R"(So.{f {"s":"12","n":12}}{get_weather {}})");
     EXPECT_EQ(
@@ -158,7 +163,7 @@ TEST(CallParserTest, ListsMayHaveAnEnd) {
              R"(": {"a": 1}})";
     };
     const ReplyTools tools = Tools(format);
-    for (const ReplyTools& each : {tools, Eager(tools)}) {
+    for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
       EXPECT_EQ(Parse(each, "Well: " + begin + call("f") + ", " + call("get_weather") + end),
                 R"(Well:{f {"a": 1}}{get_weather {"a": 1}})");
       EXPECT_EQ(Parse(each, begin + call("f") + "] So."), R"({f {"a": 1}} So.)") << "no end";
@@ -211,7 +216,7 @@ TEST(CallParserTest, ACallAfterABrokenOneIsFound) {
 TEST(CallParserTest, ListsBehindAMarker) {
   for (const std::string marker : {"[TOOL_CALLS]", "<|tool_call|>", "functools"}) {
     const ReplyTools tools = Tools(Kind::kList, marker);
-    for (const ReplyTools& each : {tools, Eager(tools)}) {
+    for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
       EXPECT_EQ(Parse(each, "Well: " + marker +
                                 " [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, "
                                 "{\"name\": \"get_weather\", \"arguments\": {}, \"id\": \"x\"}]"),
@@ -223,13 +228,13 @@ TEST(CallParserTest, ListsBehindAMarker) {
     EXPECT_EQ(Parse(tools, marker + "[]"), marker + "[]");
     const std::string cut = marker + R"([{"name": "f", "arguments": {}})";
     EXPECT_EQ(Parse(tools, cut), cut);
-    EXPECT_EQ(Parse(Eager(tools), cut), "{f {}}");
+    EXPECT_EQ(Parse(ByGrammar(tools), cut), "{f {}}");
   }
 }
 
 TEST(CallParserTest, MistralsNamesWithArguments) {
   const ReplyTools tools = Tools(Kind::kNamed);
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(Parse(each, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]a.b-c[CALL_ID]x9[ARGS]{}"),
               "{f {\"a\": 1}}{a.b-c {}}");
     EXPECT_EQ(Parse(each, "[TOOL_CALLS]f{\"a\": 1}"), "{f {\"a\": 1}}");
@@ -247,7 +252,7 @@ std::string DeepSeekCall(const std::string& name, const std::string& arguments) 
 
 TEST(CallParserTest, DeepSeeksMarkers) {
   const ReplyTools tools = Tools(Kind::kDeepSeek);
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(Parse(each, "So. " + DeepSeek(DeepSeekCall("f", "{\"a\": 1}") +
                                             DeepSeekCall("get_weather", "{}"))),
               "So.{f {\"a\": 1}}{get_weather {}}");
@@ -265,7 +270,7 @@ TEST(CallParserTest, DeepSeeksMarkers) {
 
 TEST(CallParserTest, LlamasJsonBeginsTheReply) {
   const ReplyTools tools = Tools(Kind::kLlama);
-  for (const ReplyTools& each : {tools, Eager(tools)}) {
+  for (const ReplyTools& each : {tools, ByGrammar(tools)}) {
     EXPECT_EQ(Parse(each, R"({"name": "f", "parameters": {"a": 1}})"), R"({f {"a": 1}})");
     EXPECT_EQ(Parse(each,
                     "\n<|python_tag|>{\"type\": \"function\", \"name\": \"f\", "
@@ -278,7 +283,7 @@ TEST(CallParserTest, LlamasJsonBeginsTheReply) {
   }
   const std::string later = R"(Say <|python_tag|>{"name": "f", "parameters": {}})";
   EXPECT_EQ(Parse(tools, later), "Say{f {}}");
-  EXPECT_EQ(Parse(Eager(tools), later), later) << "a call that the grammar does not know";
+  EXPECT_EQ(Parse(ByGrammar(tools), later), later) << "a call that the grammar does not know";
   for (const std::string text :
        {R"({"name": "f"})", R"({"name": "Bob", "parameters": {}})", R"({"a": 1})", "{", "[1, 2]",
         R"(It is {"name": "f", "parameters": {}})", "[f]", "Hello"}) {
@@ -306,7 +311,7 @@ TEST(CallParserTest, WithoutParallelCallsTheFirstCounts) {
   EXPECT_EQ(Parse(tools, call + "\n" + call), "{f {}}");
 }
 
-TEST(CallParserTest, AnEagerParserPassesArgumentsOnAsTheyCome) {
+TEST(CallParserTest, ByAGrammarAndInAStreamArgumentsArePassedOnAsTheyCome) {
   for (const auto& [tools, begin] : std::vector<std::pair<ReplyTools, std::string>>{
            {Tools(Kind::kTagged), "<tool_call>\n{\"name\": \"f\", \"arguments\": "},
            {Tools(Kind::kList, "[TOOL_CALLS]"), "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": "},
@@ -314,14 +319,60 @@ TEST(CallParserTest, AnEagerParserPassesArgumentsOnAsTheyCome) {
            {Tools(Kind::kLlama), "{\"name\": \"f\", \"parameters\": "},
            {Tools(Kind::kDeepSeek), std::string(kDeepSeekCalls) + std::string(kDeepSeekCall) + "f" +
                                         std::string(kDeepSeekSeparator)}}) {
-    CallParser parser(std::make_shared<const ReplyTools>(Eager(tools)));
-    ReplyPieces pieces;
-    parser.Push(begin, false, pieces);
-    parser.Push("{\"a\": 1", false, pieces);
-    EXPECT_EQ(Shown(pieces), "{f {\"a\": 1}");
-    parser.Push(", \"b\"", true, pieces);
-    EXPECT_EQ(Shown(pieces), "{f {\"a\": 1, \"b\"}");
+    for (const bool streams : {false, true}) {
+      const ReplyTools& each = streams ? tools : ByGrammar(tools);
+      CallParser parser(std::make_shared<const ReplyTools>(each));
+      if (streams) parser.StreamArguments();
+      ReplyPieces pieces;
+      parser.Push(begin, false, pieces);
+      parser.Push("{\"a\": 1", false, pieces);
+      EXPECT_EQ(Shown(pieces), "{f {\"a\": 1}");
+      parser.Push(", \"b\"", true, pieces);
+      EXPECT_EQ(Shown(pieces), "{f {\"a\": 1, \"b\"}");
+    }
   }
+}
+
+TEST(CallParserTest, AStreamHasTheCompleteCallsOfAWholeReply) {
+  const std::string call = R"({"name": "f", "arguments": {"a": [{"}": 1}, "\n\\"]}})";
+  for (const auto& [kind, text] : std::vector<std::pair<Kind, std::string>>{
+           {Kind::kTagged, "So.\n<tool_call>" + call + "\n</tool_call>\n<tool_call>" + call +
+                               "</tool_call> What?"},
+           {Kind::kTagged, R"(<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>)"},
+           {Kind::kTagged, R"(<tool_call>{"name": "f"}</tool_call>)"},
+           {Kind::kTagged, R"(<tool_call>{"name": "f", "arguments": "{\"a\": 1}"}</tool_call>)"},
+           {Kind::kTagged,
+            "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>"},
+           {Kind::kTagged, "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>"},
+           {Kind::kTagged, R"(<tool_call>{"name": "g", "arguments": {}}</tool_call>)"},
+           {Kind::kCommand, "<|START_ACTION|>[" + call + ", " + call + "]<|END_ACTION|>"},
+           {Kind::kNamed, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]a.b-c[CALL_ID]x9[ARGS]{}"},
+           {Kind::kDeepSeek, DeepSeek(DeepSeekCall("f", "{\"a\": 1}") +
+                                      DeepSeekCall("function", "f\n```json\n{}\n```"))},
+           {Kind::kLlama, call + "; " + call + " is it."},
+           {Kind::kLlama, "[f(a='x'), f()]"},
+           {Kind::kLlama, "[f(a=b)]"}}) {
+    EXPECT_EQ(ParseStream(Tools(kind), text), Parse(Tools(kind), text));
+  }
+}
+
+TEST(CallParserTest, ACallThatHasBegunInAStreamStaysOne) {
+  const ReplyTools tools = Tools(Kind::kTagged);
+  const std::string begin = R"(<tool_call>{"name": "f", "arguments": )", end = "}</tool_call>";
+  EXPECT_EQ(ParseStream(tools, begin + R"({"a": "b)"), R"({f {"a": "b})");
+  EXPECT_EQ(ParseStream(tools, begin + R"({"a": 01})" + end), R"({f {"a": 0}1}}</tool_call>)");
+  EXPECT_EQ(ParseStream(tools, begin + "{}" + "} x</tool_call>"), "{f {}} x</tool_call>");
+  EXPECT_EQ(ParseStream(tools, begin + "{" + end + "\n" + begin + "{}" + end),
+            "{f {}}</tool_call>{f {}}");
+  const std::string list = R"([TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g"}])";
+  EXPECT_EQ(ParseStream(Tools(Kind::kList, "[TOOL_CALLS]"), list), R"({f {}}, {"name": "g"}])");
+  const std::string deep = "{\"a\": " + std::string(100, '[');
+  EXPECT_EQ(ParseStream(tools, begin + deep),
+            "{f " + deep.substr(0, 6 + 62) + "}" + std::string(100 - 62, '['));
+  const std::string large = "{\"a\": \"" + std::string(CallParser::kMaxCallBytes, 'a');
+  const std::string shown = ParseInSteps(tools, begin + large, 1000, /*streams=*/true);
+  EXPECT_EQ(shown.size(), 4 + large.size());
+  EXPECT_GT(shown.rfind('}'), shown.size() - 100) << "the rest is content";
 }
 
 TEST(CallParserTest, ArgumentsMayBeManyAndByAGrammarDeep) {
@@ -337,13 +388,13 @@ TEST(CallParserTest, ArgumentsMayBeManyAndByAGrammarDeep) {
     EXPECT_EQ(ParseInSteps(tools, text(many), 7), "{f " + many + "}");
     EXPECT_EQ(ParseInSteps(tools, text(deep), 7), text(deep));
     for (const std::string& arguments : {many, deep}) {
-      EXPECT_EQ(ParseInSteps(Eager(tools), text(arguments), 7), "{f " + arguments + "}");
+      EXPECT_EQ(ParseInSteps(ByGrammar(tools), text(arguments), 7), "{f " + arguments + "}");
     }
   }
 }
 
 TEST(CallParserTest, ASecondMemberWithArgumentsIsNotPassedOn) {
-  EXPECT_EQ(Parse(Eager(Tools(Kind::kTagged)),
+  EXPECT_EQ(Parse(ByGrammar(Tools(Kind::kTagged)),
                   "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}, "
                   "\"parameters\": {\"b\": 2}}</tool_call>"),
             "{f {\"a\": 1}}");
@@ -384,8 +435,10 @@ TEST(CallParserTest, HostileTextsAreLinear) {
         repeated(DeepSeekCall("f", "{}")),
         repeated("{\"name\": \"f\"")}) {
     for (const ReplyTools& tools : formats) {
-      for (const ReplyTools& each : {tools, Eager(tools)}) {
+      for (const auto& [each, streams] :
+           {std::pair(tools, false), std::pair(tools, true), std::pair(ByGrammar(tools), false)}) {
         CallParser parser(std::make_shared<const ReplyTools>(each));
+        if (streams) parser.StreamArguments();
         ReplyPieces pieces;
         parser.Push(text, true, pieces);
         size_t bytes = 0;
