@@ -6,7 +6,7 @@
 
 namespace triptych {
 
-void AddLayer(std::span<const std::atomic<int64_t>> tokens, ExpertLoad& load) {
+void AddExpertLoad(std::span<const std::atomic<int64_t>> tokens, ExpertLoad& load) {
   int64_t sum = 0, least = std::numeric_limits<int64_t>::max(), most = 0;
   for (const std::atomic<int64_t>& counter : tokens) {
     const int64_t count = counter.load(std::memory_order_relaxed);

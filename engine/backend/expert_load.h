@@ -12,7 +12,7 @@
 namespace triptych {
 
 // Adds a layer to the load of a model. `tokens`: [E], the number of each expert's tokens.
-void AddLayer(std::span<const std::atomic<int64_t>> tokens, ExpertLoad& load);
+void AddExpertLoad(std::span<const std::atomic<int64_t>> tokens, ExpertLoad& load);
 
 // The experts of a layer that some of `tokens` tokens choose, on average, if each token chooses at
 // random. REQUIRES: there are experts.

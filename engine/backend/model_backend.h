@@ -61,7 +61,7 @@ struct LikelyTokens {
 // Memory that a model has allocated on a GPU besides its KV cache.
 struct DeviceMemory {
   std::string device;   // "cuda:0, NVIDIA H100 80GB HBM3"
-  std::string kernels;  // "grouped attention, 9 of 9 products by cuBLASLt"
+  std::string kernels;  // "grouped attention, 9 of 9 products by cuBLASLt 13.0.2"
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;  // scratch memory of steps
 };

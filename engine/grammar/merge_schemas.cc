@@ -1,6 +1,7 @@
 #include "engine/grammar/merge_schemas.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -11,22 +12,40 @@ namespace triptych::grammar {
 namespace {
 
 constexpr int kMaxMergeDepth = 64;
-constexpr int kMaxMerges = 20'000;  // of one call
+constexpr int kMaxMerges = 20'000;         // of one call
+constexpr int64_t kMaxValues = 2'000'000;  // copied by one call
 
 class Merger {
  public:
   explicit Merger(const Resolve& resolve) : resolve_(resolve) {}
 
   OrderedJson Merge(const OrderedJson& a, const OrderedJson& b) {
-    if (++merges_ > kMaxMerges || ++depth_ > kMaxMergeDepth) {
-      throw GrammarError("needs too many schemas to be joined", ".allOf");
-    }
+    if (++merges_ > kMaxMerges || ++depth_ > kMaxMergeDepth) FailForSize();
+    Charge(a);
+    Charge(b);
     OrderedJson merged = MergeFlat(Flatten(a), Flatten(b));
     --depth_;
     return merged;
   }
 
  private:
+  [[noreturn]] static void FailForSize() {
+    throw GrammarError("needs too many schemas to be joined", ".allOf");
+  }
+
+  void Charge(const OrderedJson& copied) {
+    if (++values_ > kMaxValues) FailForSize();
+    if (!copied.is_structured()) return;
+    for (const OrderedJson& value : copied) Charge(value);
+  }
+
+  // Equal schemas stay as they are, also those that cannot be joined.
+  OrderedJson MergeParts(const OrderedJson& a, const OrderedJson& b) {
+    if (a != b) return Merge(a, b);
+    Charge(a);
+    return a;
+  }
+
   // The schema without $ref and allOf.
   OrderedJson Flatten(const OrderedJson& schema) {
     if (!schema.is_object()) return schema;
@@ -133,7 +152,7 @@ class Merger {
       if (own == one->end() || !own->is_object()) continue;
       for (const auto& [name, schema] : own->items()) {
         if (!properties.contains(name)) {
-          properties[name] = Merge(PropertyOf(a, name), PropertyOf(b, name));
+          properties[name] = MergeParts(PropertyOf(a, name), PropertyOf(b, name));
         }
       }
     }
@@ -150,8 +169,9 @@ class Merger {
     }
     if (!properties.empty()) merged["properties"] = std::move(properties);
     if (closed) {
-      merged["additionalProperties"] = Merge(a.value("additionalProperties", OrderedJson(true)),
-                                             b.value("additionalProperties", OrderedJson(true)));
+      merged["additionalProperties"] =
+          MergeParts(a.value("additionalProperties", OrderedJson(true)),
+                     b.value("additionalProperties", OrderedJson(true)));
     }
   }
 
@@ -164,21 +184,23 @@ class Merger {
       if (!own->is_array()) throw GrammarError("is no list", ".prefixItems");
       count = std::max(count, own->size());
     }
-    const auto item_of = [](const OrderedJson& schema, size_t i) -> OrderedJson {
-      const auto own = schema.find("prefixItems");
+    const OrderedJson any = true;
+    const auto item_of = [&any](const OrderedJson& schema, size_t i) -> const OrderedJson& {
+      const auto own = schema.find("prefixItems"), items = schema.find("items");
       if (own != schema.end() && i < own->size()) return (*own)[i];
-      return schema.value("items", OrderedJson(true));
+      return items == schema.end() ? any : *items;
     };
     for (size_t i = 0; i < count; ++i) {
-      merged["prefixItems"].push_back(Merge(item_of(a, i), item_of(b, i)));
+      merged["prefixItems"].push_back(MergeParts(item_of(a, i), item_of(b, i)));
     }
     if (a.contains("items") || b.contains("items")) {
-      merged["items"] = Merge(item_of(a, count), item_of(b, count));
+      merged["items"] = MergeParts(item_of(a, count), item_of(b, count));
     }
   }
 
   const Resolve& resolve_;
   int merges_ = 0;
+  int64_t values_ = 0;  // copied
   int depth_ = 0;
 };
 

@@ -64,8 +64,9 @@ std::optional<uint8_t> MostReadByte(const Grammar& grammar, const Positions& pos
 }  // namespace
 
 void CheckReadings(const Expressions& expressions, Expression pattern, size_t& work) {
-  if (Counts(expressions).Of(pattern) <= kFewCounts) return;
+  if (work == 0 || Counts(expressions).Of(pattern) <= kFewCounts) return;
   const Grammar grammar = Compile(expressions, pattern);
+  work -= std::min(work, grammar.nodes.size());
   Stacks stacks;
   Positions positions = StartOf(grammar, stacks);
   size_t most = positions.size();
@@ -76,9 +77,10 @@ void CheckReadings(const Expressions& expressions, Expression pattern, size_t& w
     positions = After(grammar, stacks, positions, *byte, &steps);
     work -= std::min(work, steps);
     if (positions.empty()) {
-      throw GrammarError("reads a text in more than " + std::to_string(kMaxPositions) +
-                         " ways, by its counted repetitions; allowed: repetitions of texts that "
-                         "show where they end");
+      throw GrammarError("reads a text in too many ways (more than " +
+                         std::to_string(kMaxPositions) +
+                         " positions of the matcher), by its counted repetitions; allowed: "
+                         "repetitions of texts that show where they end");
     }
     if (positions.size() > most) patience = kPatience;
     most = std::max(most, positions.size());

@@ -219,6 +219,7 @@ Expression SchemaCompiler::PatternObject(const OrderedJson& schema, const std::s
     std::optional<Expression> content;
     try {
       content = ParsePattern(e_, json_, pattern);
+      CheckReadings(e_, *content, readings_);
       known.push_back(std::make_shared<const Grammar>(Compile(e_, *content)));
     } catch (const GrammarError& error) {
       FailAt(PathOf(where, pattern), error.what());

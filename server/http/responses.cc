@@ -108,9 +108,9 @@ JsonOutput ResponsesAnswer::Part(const Item& item, const std::string& text) {
 }
 
 JsonOutput ResponsesAnswer::ItemJson(const Item& item, bool done) const {
-  // The reply may have been cut in its last item, unless that is a whole call.
-  const bool cut = &item == &items_.back() && reason_ == serving::FinishReason::kLength &&
-                   !(item.is_call() && Json::accept(item.text));
+  // The reply may have been cut in its last item. A call may have turned out to be none.
+  const bool is_last = &item == &items_.back() && reason_ == serving::FinishReason::kLength;
+  const bool cut = item.is_call() ? !Json::accept(item.text) : is_last;
   const char* const status = !done ? "in_progress" : cut ? "incomplete" : "completed";
   JsonOutput json = {{"id", item.id}, {"type", "message"}, {"status", status}};
   if (item.is_call()) {

@@ -127,7 +127,8 @@ const data = process.env.TRIPTYCH_SHARED_DATA ?? fileURLToPath(new URL('../../..
 const suite = join(data, 'JSON-Schema-Test-Suite/tests/draft2020-12');
 if (existsSync(suite)) {
   const others = ['format.json', 'vocabulary.json'];
-  compareSuite('draft 2020-12', filesOf(suite).filter((file) => !others.includes(basename(file))));
+  const newest = compareSuite('draft 2020-12', filesOf(suite).filter((file) => !others.includes(basename(file))));
+  assert(newest > 500, 'most schemas compile');
 } else {
   console.log(`draft 2020-12 is not compared: there is no folder ${suite}`);
 }

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/grammar/json_text.h"
+#include "engine/grammar/limits.h"
+#include "engine/grammar/readings.h"
 #include "engine/grammar/schema_keywords.h"
 #include "tests/grammar/texts.h"
 
@@ -162,6 +165,30 @@ TEST(JsonSchema, JoinsItemsByTheirPositions) {
               HasSubstr("prefixItems"));
 }
 
+// Those of a class that two parts inherit, which could not be joined with others.
+TEST(JsonSchema, JoinsEqualItemsOfTwoParts) {
+  const auto twice = [](const std::string& items, const std::string& defs) {
+    const std::string part = R"({"type": "array", "items": )" + items + "}";
+    return R"({"allOf": [)" + part + ", " + part + R"(], "$defs": {)" + defs + "}}";
+  };
+  Check({{twice(R"({"anyOf": [{"type": "integer"}, {"type": "null"}]})", ""),
+          {"[1,null]", "[]"},
+          {R"(["a"])"}},
+         {twice(R"({"$ref": "#/$defs/Node"})",
+                R"("Node": {"type": "array", "items": {"$ref": "#/$defs/Node"}})"),
+          {"[[],[[]]]"},
+          {"[1]"}}});
+}
+
+// A hostile schema: each of its thousands of items would be joined with a large enum.
+TEST(JsonSchema, BoundsTheValuesOfJoinedSchemas) {
+  std::string items = "{}", values = "0";
+  for (int i = 1; i < 15'000; ++i) items += ",{}", values += "," + std::to_string(i);
+  EXPECT_THAT(Refusal(Schema, R"({"prefixItems": [)" + items +
+                                  R"(], "allOf": [{"items": {"enum": [)" + values + "]}}]}"),
+              HasSubstr("needs too many schemas to be joined"));
+}
+
 TEST(JsonSchema, RequiredMembersComeAsWritten) {
   Check({{R"({"type": "object", "required": ["b", "a"]})",
           {R"({"b":1,"a":2})", R"({"b":1,"a":2,"c":3})"},
@@ -176,8 +203,9 @@ TEST(JsonSchema, RefusesPatternsThatReadATextInTooManyWays) {
   for (const char* const pattern :
        {"^(?:\\\\w{1,30} ?){1,40}$", "^(?:a{1,100}){1,100}$", "x(?:.{9,99}y?){50,}"}) {
     EXPECT_EQ(Refusal(Schema, schema(pattern)),
-              ".properties.a.pattern reads a text in more than 512 ways, by its counted "
-              "repetitions; allowed: repetitions of texts that show where they end")
+              ".properties.a.pattern reads a text in too many ways (more than 512 positions of "
+              "the matcher), by its counted repetitions; allowed: repetitions of texts that show "
+              "where they end")
         << pattern;
   }
   for (const char* const pattern :
@@ -187,14 +215,24 @@ TEST(JsonSchema, RefusesPatternsThatReadATextInTooManyWays) {
   }
 }
 
-// Hostile patterns: those that need much work to try.
-TEST(JsonSchema, TriesPatternsInBoundedTime) {
-  std::string properties;
-  for (int i = 0; i < 1000; ++i) {
-    properties += (i == 0 ? "\"" : ", \"") + std::to_string(i) +
-                  R"(": {"type": "string", "pattern": "^(?:[a-c]{1,29}){1,16}$"})";
-  }
-  EXPECT_NE(Schema(R"({"type": "object", "properties": {)" + properties + "}}"), nullptr);
+// A schema of many patterns could otherwise take any time.
+TEST(JsonSchema, TriesPatternsUntilTheWorkIsUsedUp) {
+  Expressions expressions;
+  JsonText json(expressions);
+  const Expression pattern = ParsePattern(expressions, json, "^(?:a{1,100}){1,100}$");
+  size_t work = kMaxReadingSteps;
+  EXPECT_THROW(CheckReadings(expressions, pattern, work), GrammarError);
+  EXPECT_LT(work, kMaxReadingSteps);
+  work = 20'000;
+  EXPECT_NO_THROW(CheckReadings(expressions, pattern, work));
+  EXPECT_EQ(work, 0);
+  EXPECT_NO_THROW(CheckReadings(expressions, pattern, work));
+}
+
+TEST(JsonSchema, RefusesNamesOfMembersInTooManyWays) {
+  EXPECT_THAT(Refusal(Schema, R"({"type": "object", "additionalProperties": false,
+                                  "patternProperties": {"^(?:a{1,100}){1,100}$": {}}})"),
+              HasSubstr("reads a text in too many ways"));
 }
 
 TEST(JsonSchema, BoundsTheLengthOfPatterns) {

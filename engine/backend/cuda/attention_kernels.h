@@ -40,8 +40,8 @@ struct AttentionRows {
   // The next two are for the general and the grouped kernels only, the last for the general and the
   // latent ones.
   float cap = 0;  // c: a score s becomes c tanh(s / c); 0: it stays
-  // Positions that a row attends, its own and those before it. Blocks of none of them may have any
-  // number: kernels do not read them.
+  // Positions that a row attends, its own and those before it. A block of none of them is not
+  // read; its number may be anything.
   int window = kEveryPosition;
   const float* inverse_norms = nullptr;  // [blocks, normed_keys, block_positions]
 };

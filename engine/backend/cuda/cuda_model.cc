@@ -39,8 +39,15 @@ constexpr int kMostGraphRows = 512;
 // rows.
 constexpr int64_t kLeastPrefillRows = 256;
 
-// Throws LoadError unless the general kernels take the model's heads.
-void CheckWidths(const ModelConfig& config) {
+// Makes a device the current one of the calling thread.
+int Select(int device) {
+  Check(cudaSetDevice(device));
+  return device;
+}
+
+}  // namespace
+
+void CheckCudaConfig(const ModelConfig& config) {
   constexpr int64_t kMostHeads = 65535;  // a grid dimension
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -54,16 +61,6 @@ void CheckWidths(const ModelConfig& config) {
     }
   }
 }
-
-// Makes a device the current one of the calling thread.
-int Select(int device) {
-  Check(cudaSetDevice(device));
-  return device;
-}
-
-}  // namespace
-
-void CheckCudaConfig(const ModelConfig& config) { CheckWidths(config); }
 
 class CudaModel::Impl {
  public:
@@ -813,7 +810,7 @@ std::optional<ExpertLoad> CudaModel::Impl::expert_load() const {
   const std::span totals(expert_totals_);
   ExpertLoad load;
   for (size_t first = 0; first < totals.size(); first += experts) {
-    AddLayer(totals.subspan(first, experts), load);
+    AddExpertLoad(totals.subspan(first, experts), load);
   }
   return load;
 }

@@ -67,7 +67,7 @@ __device__ inline int TakeLargest(float* numbers, int count) {
   return first;
 }
 
-// Puts the experts of all groups but the best outside: minus infinity.
+// Sets the numbers of all groups but the best to minus infinity.
 //   sums: [groups], scratch
 __device__ inline void LimitToGroups(const ExpertRouter& router, float* numbers, float* sums) {
   const int lane = threadIdx.x, size = router.experts / router.groups;

@@ -51,7 +51,7 @@ void RouteRows(const ExpertRouter& router, const BFloat16* x, const int32_t* pos
                float* logits, const RoutedRows& routed, int64_t* totals, cudaStream_t stream);
 
 // Row i of y is row i / sharing of x times the weights of choice i's expert; other rows of y stay.
-// Tensor cores multiply if a row of w starts at a multiple of 16 bytes. `shape`: one expert's,
+// Tensor cores multiply if inputs are a multiple of 8 and outputs are even. `shape`: one expert's,
 // dense; its output is kBFloat16 or kFloat32.
 //   w: [experts, outputs, inputs]   x: [rows * choices / sharing, inputs]
 //   y: [rows * choices, outputs]

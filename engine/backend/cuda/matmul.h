@@ -94,7 +94,7 @@ class Matmuls {
 
 // Matrices of experts, one after the other, of which each row takes one.
 struct Routing {
-  const int32_t* experts = nullptr;  // [rows], in device memory; none: skips the row. Null: all 0
+  const int32_t* experts = nullptr;  // [rows], in device memory; -1: skips the row. Null: all 0
   int sharing = 1;                   // rows of y for each row of x
 };
 

@@ -20,9 +20,10 @@ struct StepShape {
   int prefill_rows = 0;
   int expanded_rows = 0;  // the last of the prefill rows
   int runs = 0;
-  int longest_run = 0;        // rows of the longest run
-  int longest_context = 0;    // positions that a decode row attends, rounded up to a power of two
-  int logit_rows = 0;         // likely_rows, then logit_rows; padded in steps without prefill
+  int longest_run = 0;  // rows of the longest run
+  int longest_context =
+      0;               // of decode rows, without regard to windows, rounded up to a power of two
+  int logit_rows = 0;  // likely_rows, then logit_rows; padded in steps without prefill
   bool finds_likely = false;  // there are likely_rows
 
   int rows() const { return decode_rows + prefill_rows; }

@@ -325,7 +325,9 @@ bool CallParser::HoldsBlanks() const {
 }
 
 void CallParser::Finish(ReplyPieces& pieces) {
-  if (cut_ || (after_call_ && HoldsBlanks())) held_.clear();
+  // A call that a list's end cuts off before it is one stays content, except by a grammar.
+  const bool is_cut = cut_ && (tools_->by_grammar || begun_ || mode_ != Mode::kPart);
+  if (is_cut || (after_call_ && HoldsBlanks())) held_.clear();
   Release(0, pieces);
 }
 

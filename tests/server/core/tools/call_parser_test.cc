@@ -366,6 +366,10 @@ TEST(CallParserTest, ACallThatHasBegunInAStreamStaysOne) {
             "{f {}}</tool_call>{f {}}");
   const std::string list = R"([TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g"}])";
   EXPECT_EQ(ParseStream(Tools(Kind::kList, "[TOOL_CALLS]"), list), R"({f {}}, {"name": "g"}])");
+  const std::string unknown =
+      R"([TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "unknown", "arg)";
+  EXPECT_EQ(ParseStream(Tools(Kind::kList, "[TOOL_CALLS]"), unknown),
+            R"({f {}}, {"name": "unknown", "arg)");
   const std::string deep = "{\"a\": " + std::string(100, '[');
   EXPECT_EQ(ParseStream(tools, begin + deep),
             "{f " + deep.substr(0, 6 + 62) + "}" + std::string(100 - 62, '['));
