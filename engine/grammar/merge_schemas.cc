@@ -39,11 +39,13 @@ class Merger {
     for (const OrderedJson& value : copied) Charge(value);
   }
 
-  // Equal schemas stay as they are, also those that cannot be joined.
+  // A schema beside an equal one, or beside `true`, stays as it is: it may be one that cannot be
+  // joined, or that refers to itself.
   OrderedJson MergeParts(const OrderedJson& a, const OrderedJson& b) {
-    if (a != b) return Merge(a, b);
-    Charge(a);
-    return a;
+    const OrderedJson* const only = b == true || a == b ? &a : a == true ? &b : nullptr;
+    if (only == nullptr) return Merge(a, b);
+    Charge(*only);
+    return *only;
   }
 
   // The schema without $ref and allOf.
