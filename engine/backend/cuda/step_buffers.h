@@ -57,7 +57,9 @@ class StepBuffers {
   const int32_t* ids() const { return device_.get(); }
   const int32_t* positions() const { return ids() + shape_.rows(); }
   // The next two, and runs(), are of one group of layers, whose blocks are in blocks() too.
-  const int32_t* tables(int group = 0) const { return positions() + shape_.rows() * (1 + group); }
+  const int32_t* tables(int group = 0) const {
+    return positions() + int64_t{shape_.rows()} * (1 + group);
+  }
   const int32_t* slots(int group = 0) const { return tables(groups_ + group); }
   const int32_t* logit_rows() const { return tables(2 * groups_); }
   // [logit_rows]: the scales of LikelyOutput::weight_sums.
@@ -66,7 +68,8 @@ class StepBuffers {
   }
   // If prompts are never expanded, one run per sequence with prefill rows. Else those of passes().
   const PrefillRun* runs(int group = 0) const {
-    return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows) + group * shape_.runs;
+    return reinterpret_cast<const PrefillRun*>(scales() + shape_.logit_rows) +
+           int64_t{group} * shape_.runs;
   }
   // By sequence, then by group.
   const int32_t* blocks() const { return reinterpret_cast<const int32_t*>(runs(groups_)); }
