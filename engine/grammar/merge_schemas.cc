@@ -39,7 +39,7 @@ class Merger {
     for (const OrderedJson& value : copied) Charge(value);
   }
 
-  // A schema beside an equal one, or beside `true`, stays as it is: it may be one that cannot be
+  // A schema that meets an equal one, or `true`, stays as it is: it may be one that cannot be
   // joined, or that refers to itself.
   OrderedJson MergeParts(const OrderedJson& a, const OrderedJson& b) {
     const OrderedJson* const only = b == true || a == b ? &a : a == true ? &b : nullptr;
