@@ -10,4 +10,18 @@
 
 #include <hwy/targets.h>
 
+namespace triptych::kernels {
+
+// True if this CPU adds products of four bytes at once in vectors of 512 bits (AVX512-VNNI). Those
+// of AVX3_DL do; of AVX3, some.
+inline bool HasByteProducts() {
+#if HWY_ARCH_X86_64
+  return __builtin_cpu_supports("avx512vnni") != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace triptych::kernels
+
 #endif  // TRIPTYCH_ENGINE_KERNELS_INSTRUCTION_SETS_H_

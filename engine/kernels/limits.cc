@@ -83,20 +83,25 @@ struct BFloat16 : Float32 {
 #endif
 
 // Products of integer weights and bytes, as in the kernels.
-#if TRIPTYCH_INT4_AS_BYTES
-struct Bytes {
-#if TRIPTYCH_AVX3_DL
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+struct QuadsAtOnce {
   using Tag = hn::ScalableTag<int32_t>;
+  using Vec = hn::Vec<Tag>;
   static constexpr int64_t kFlops = 8;
   static constexpr int kSums = 12;
-#else
-  using Tag = hn::ScalableTag<int16_t>;
-  static constexpr int64_t kFlops = 4;
-  static constexpr int kSums = 8;
-#endif
-  using Vec = hn::Vec<Tag>;
   static HWY_INLINE Vec Factor(float value) { return hn::Set(Tag(), value > 0.3f ? 1 : 0); }
   static HWY_INLINE Vec Add(Vec sum, Vec a, Vec b) { return AddByteProducts(sum, a, b); }
+};
+#endif
+
+#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
+struct QuadsInPairs {
+  using Tag = hn::ScalableTag<int16_t>;
+  using Vec = hn::Vec<Tag>;
+  static constexpr int64_t kFlops = 4;
+  static constexpr int kSums = 8;
+  static HWY_INLINE Vec Factor(float value) { return hn::Set(Tag(), value > 0.3f ? 1 : 0); }
+  static HWY_INLINE Vec Add(Vec sum, Vec a, Vec b) { return AddBytePairProducts(sum, a, b); }
 };
 #endif
 
@@ -121,15 +126,16 @@ struct Pairs {
 using Pairs = Float32;  // the same number of products at a time
 #endif
 
-#if TRIPTYCH_INT8_AS_BYTES
-using Int8 = Bytes;
+#if TRIPTYCH_AVX3_DL
+using Int8 = QuadsAtOnce;
+using Int4 = QuadsAtOnce;
 #else
 using Int8 = Pairs;
-#endif
 #if TRIPTYCH_INT4_AS_BYTES
-using Int4 = Bytes;
+using Int4 = QuadsInPairs;
 #else
 using Int4 = Pairs;
+#endif
 #endif
 
 // Adds products to the lanes of kSums vectors, `steps` times; adds the operations done to `flops`.
@@ -164,6 +170,9 @@ float Multiply(int64_t steps, const float* factors, int64_t& flops) {
 using Multiplier = float (*)(int64_t steps, const float* factors, int64_t& flops);
 
 Multiplier MultiplierOf(WeightFormat format) {
+#if TRIPTYCH_SOME_ADD_BYTES
+  if (IsInteger(format) && HasByteProducts()) return Multiply<QuadsAtOnce>;
+#endif
   switch (format) {
     case WeightFormat::kFloat32:
       return Multiply<Float32>;

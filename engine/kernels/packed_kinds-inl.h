@@ -112,22 +112,6 @@ struct Quads {
   static constexpr int kInputs = 4;  // of a word
   static constexpr int kParts = 8 / PackedBits(kFormat);
   static constexpr int kHeld = 1;
-#if TRIPTYCH_AVX3_DL
-  static constexpr int kScratch = 0;
-  using Sum = IntVec;
-  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
-  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
-#else
-  // A 16-bit lane adds half of a group's products, with inputs down to -128.
-  static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kFormat) - 1) * 128 <= INT16_MAX);
-  static constexpr int kScratch = 2;  // a product, and the mask of the lower bits
-  using ShortTag = hn::RepartitionToNarrow<IntTag>;
-  using Sum = hn::Vec<ShortTag>;
-  static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
-  static HWY_INLINE IntVec Finish(Sum sum, IntVec correction) {
-    return AddPairProducts(correction, sum, hn::Set(ShortTag(), 1));
-  }
-#endif
   static HWY_INLINE BitsVec Input(const std::byte* x) {
     return hn::Set(BitsTag(), LoadWord<uint32_t>(x));
   }
@@ -140,7 +124,37 @@ struct Quads {
     if constexpr (kPart == 0) return hn::And(words, mask);
     return hn::And(hn::ShiftRight<4>(words), mask);
   }
+};
+#endif
+
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+// Added four at a time.
+template <WeightFormat kIntegers>
+struct QuadsAtOnce : Quads<kIntegers> {
+  static constexpr int kScratch = 0;
+  using Sum = IntVec;
+  static HWY_INLINE Sum Start(IntVec correction) { return correction; }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec) { return sum; }
   static HWY_INLINE Sum Add(Sum sum, BitsVec w, BitsVec x) { return AddByteProducts(sum, w, x); }
+};
+#endif
+
+#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
+// Added two at a time, to 16-bit lanes.
+template <WeightFormat kIntegers>
+struct QuadsInPairs : Quads<kIntegers> {
+  // A lane adds half of a group's products, with inputs down to -128.
+  static_assert(kQuantizationGroup / 2 * (2 * PackedZero(kIntegers) - 1) * 128 <= INT16_MAX);
+  static constexpr int kScratch = 2;  // a product, and the mask of the lower bits
+  using ShortTag = hn::RepartitionToNarrow<IntTag>;
+  using Sum = hn::Vec<ShortTag>;
+  static HWY_INLINE Sum Start(IntVec) { return hn::Zero(ShortTag()); }
+  static HWY_INLINE IntVec Finish(Sum sum, IntVec correction) {
+    return AddPairProducts(correction, sum, hn::Set(ShortTag(), 1));
+  }
+  static HWY_INLINE Sum Add(Sum sum, BitsVec w, BitsVec x) {
+    return AddBytePairProducts(sum, w, x);
+  }
 };
 #endif
 
@@ -211,15 +225,18 @@ struct Pairs {
   }
 };
 
-#if TRIPTYCH_INT8_AS_BYTES
-using Int8 = Quads<WeightFormat::kInt8>;
+// The kinds of every processor of the set. With TRIPTYCH_SOME_ADD_BYTES, those that add bytes take
+// QuadsAtOnce.
+#if TRIPTYCH_AVX3_DL
+using Int8 = QuadsAtOnce<WeightFormat::kInt8>;
+using Int4 = QuadsAtOnce<WeightFormat::kInt4>;
 #else
 using Int8 = Pairs<WeightFormat::kInt8>;
-#endif
 #if TRIPTYCH_INT4_AS_BYTES
-using Int4 = Quads<WeightFormat::kInt4>;
+using Int4 = QuadsInPairs<WeightFormat::kInt4>;
 #else
 using Int4 = Pairs<WeightFormat::kInt4>;
+#endif
 #endif
 
 // Words of x for a unit of weights.

@@ -9,20 +9,26 @@
 
 #include <hwy/highway.h>
 
-// Whether the set adds products of four bytes at once (VNNI), and its processors may multiply pairs
-// of bfloat16 (engine/base/bfloat16.h: HasBFloat16Products).
+// Whether the set adds products of four bytes at once, and its processors may multiply pairs of
+// bfloat16 (engine/base/bfloat16.h: HasBFloat16Products).
 #undef TRIPTYCH_AVX3_DL
 #if HWY_ARCH_X86_64 && HWY_TARGET <= HWY_AVX3_DL
 #define TRIPTYCH_AVX3_DL 1
 #else
 #define TRIPTYCH_AVX3_DL 0
 #endif
-// Whether kernels multiply int8 and int4 weights as bytes. For int4, AVX2 suffices: its products of
-// a group fit in 16-bit sums.
-#undef TRIPTYCH_INT8_AS_BYTES
+// Whether some processors of the set add products of four bytes at once, and others do not
+// (instruction_sets.h: HasByteProducts).
+#undef TRIPTYCH_SOME_ADD_BYTES
+#if HWY_ARCH_X86_64 && HWY_TARGET == HWY_AVX3
+#define TRIPTYCH_SOME_ADD_BYTES 1
+#else
+#define TRIPTYCH_SOME_ADD_BYTES 0
+#endif
+// Whether kernels multiply int4 weights as bytes on every processor of the set. AVX2 suffices: the
+// products of a group fit in 16-bit sums.
 #undef TRIPTYCH_INT4_AS_BYTES
-#define TRIPTYCH_INT8_AS_BYTES TRIPTYCH_AVX3_DL
-#if TRIPTYCH_AVX3_DL || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES || HWY_TARGET == HWY_AVX2
 #define TRIPTYCH_INT4_AS_BYTES 1
 #else
 #define TRIPTYCH_INT4_AS_BYTES 0
@@ -76,19 +82,22 @@ HWY_INLINE Sum AddBFloat16Products(Sum sum, Pairs a, Pairs b) {
 }
 #endif
 
-#if TRIPTYCH_AVX3_DL
-// Adds the products of four bytes, of which those of a are unsigned, to 32-bit integers.
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+// Adds the products of four bytes, of which those of a are unsigned, to 32-bit integers. Inline
+// assembly for the same reason.
 template <class Sum, class Bytes>
 HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 }
-#elif TRIPTYCH_INT4_AS_BYTES
+#endif
+
+#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
 // Adds the products of pairs of bytes, of which those of a are unsigned, to 16-bit integers, which
 // wrap: at most eight times if a has 4 bits. Inline assembly, because compilers add in the
 // product's register and then move the sum.
 template <class Sum, class Bytes>
-HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
+HWY_INLINE Sum AddBytePairProducts(Sum sum, Bytes a, Bytes b) {
   Sum products;
   asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
       : "+v"(sum.raw), "=&v"(products.raw)

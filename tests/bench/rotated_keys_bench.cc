@@ -106,13 +106,12 @@ class RoundedModel {
   struct Parts {
     int64_t rest;
     int64_t keys;
-    int64_t rotation_width;  // of CacheRotation
+    int64_t head;  // width of a head's key and value; 0: all heads share the row
     bool keys_first;
   };
   Parts PartsOf(int64_t layer) const {
     if (config_.attention == AttentionKind::kMla) {
-      const int64_t rank = config_.kv_lora_rank[layer], keys = config_.qk_rope_head_dim;
-      return {rank, keys, std::gcd(rank, 2 * keys), false};
+      return {config_.kv_lora_rank[layer], config_.qk_rope_head_dim, 0, false};
     }
     const int64_t width = config_.num_key_value_heads * config_.head_dim;
     return {width, width, config_.head_dim, true};
@@ -121,8 +120,10 @@ class RoundedModel {
   static at::Tensor Rounded(const Rounding& rounding, const Parts& parts, const at::Tensor& rows) {
     const at::Tensor keys = rows.narrow(-1, parts.keys_first ? 0 : parts.rest, parts.keys);
     const at::Tensor rest = rows.narrow(-1, parts.keys_first ? parts.keys : 0, parts.rest);
-    const at::Tensor rounded = AsCached(at::cat({rest, keys}, -1), rounding.format,
-                                        parts.rotation_width, rounding.wide ? parts.keys : 0);
+    const int64_t wide = rounding.wide ? parts.keys : 0;
+    const int64_t width =
+        parts.head > 0 ? parts.head : std::gcd(parts.rest, rounding.wide ? 2 * wide : parts.keys);
+    const at::Tensor rounded = AsCached(at::cat({rest, keys}, -1), rounding.format, width, wide);
     const std::vector<at::Tensor> apart = rounded.split_with_sizes({parts.rest, parts.keys}, -1);
     return parts.keys_first ? at::cat({apart[1], apart[0]}, -1) : rounded;
   }
