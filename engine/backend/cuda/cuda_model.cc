@@ -235,7 +235,9 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
 }
 
 DeviceArray<float> CudaModel::Impl::Upload(const CudaVector& vector) {
-  DeviceArray<float> array(vector);
+  DeviceArray<float> array =
+      vector.elements.empty() ? DeviceArray<float>(std::vector<float>(vector.size, vector.constant))
+                              : DeviceArray<float>(vector.elements);
   info_.device_memory->weight_bytes += array.bytes();
   return array;
 }
