@@ -835,9 +835,18 @@ std::string CudaModel::Impl::DescribeKernels() const {
                                 : SupportsGroupedDecode(layout) ? "grouped"
                                                                 : "general";
   const char* const prompts = info_.expand_from ? ", prompts expanded" : "";
-  return attention + " attention" + prompts + ", " +
-         std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
-         std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
+  std::string text =
+      attention + " attention" + prompts + ", " + std::to_string(matmuls_.prepared_for_cublaslt()) +
+      " of " + std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
+  for (const DeviceLayer& layer : layers_) {
+    if (!layer.experts_in.defined()) continue;
+    const int by_tensor_cores = (TensorCoresMultiply(layer.experts_in.shape) ? 1 : 0) +
+                                (TensorCoresMultiply(layer.experts_down.shape) ? 1 : 0);
+    // Layers with experts have equal shapes.
+    return text + ", " + std::to_string(by_tensor_cores) +
+           " of 2 products of experts by tensor cores";
+  }
+  return text;
 }
 
 CudaModel::CudaModel(const ModelConfig& config, CudaWeightSource& weights,

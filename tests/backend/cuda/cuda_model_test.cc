@@ -31,6 +31,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -91,12 +92,25 @@ TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
     EXPECT_EQ(info.likely_tokens, std::min<int64_t>(info.vocab_size, 128));
     ASSERT_TRUE(info.device_memory.has_value());
     EXPECT_EQ(info.device_memory->device, "cuda:0, " + CudaDevices()[0].name);
+    const bool experts = reference.config.experts.n_routed_experts > 0;
     EXPECT_THAT(info.device_memory->kernels,
-                ContainsRegex("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+$"));
+                ContainsRegex(
+                    std::string("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+") +
+                    (experts ? ", [0-2] of 2 products of experts by tensor cores$" : "$")));
     const CudaModelBytes counted = CountCudaModelBytes(reference.config, options);
     EXPECT_EQ(info.device_memory->weight_bytes, counted.weights);
     EXPECT_EQ(info.device_memory->workspace_bytes, counted.workspace);
   }
+}
+
+TEST_F(CudaModelLoadTest, SaysWhichKernelsMultiplyByExperts) {
+  const auto kernels = [](const Reference& reference) {
+    return Load(reference, CudaOptions(reference.config, 7, 96))->info().device_memory->kernels;
+  };
+  EXPECT_THAT(kernels(FindReference("Gqa64ManyExperts")),
+              EndsWith(", 2 of 2 products of experts by tensor cores"));
+  EXPECT_THAT(kernels(FindReference("ExpertsOfGroups")),
+              EndsWith(", 1 of 2 products of experts by tensor cores"));
 }
 
 TEST_F(CudaModelLoadTest, TellsHowManyLayersAreLoaded) {
