@@ -46,9 +46,9 @@ class CachedAttention {
   virtual ScoreOptions scores() const = 0;
 };
 
-// Rounds rows [..., row_width] as a cache of this format does; keeps their dtype. `width` divides
-// the offset and the width of every key and value of a row.
-at::Tensor AsCached(const at::Tensor& rows, CacheFormat format, int64_t width);
+// Rounds rows [..., row_width] as a cache of this format does; keeps their dtype. `width` is that
+// of CacheRotation. The last `wide` numbers of a row have 8 bits in kInt4.
+at::Tensor AsCached(const at::Tensor& rows, CacheFormat format, int64_t width, int64_t wide = 0);
 
 // The positions 0, 1, 2, ... of a whole sequence x: [..., length, D] -> [length] int64.
 inline at::Tensor PositionsOf(const at::Tensor& x) {

@@ -184,7 +184,7 @@ at::Tensor LatentAttention::Dense(const at::Tensor& x, const at::Tensor& y, bool
   q = RotateTail(shape_, rotary_, q, d_qk, PositionsOf(x));
   const at::Tensor rows =
       AsCached(LatentRows(shape_, weights_.kv_a(y), weights_.latent_norm, rotary_, PositionsOf(y)),
-               cache, std::gcd(shape_.rank, d_rope));  // [batch, L2, r + d_R]
+               cache, std::gcd(shape_.rank, 2 * d_rope), d_rope);  // [batch, L2, r + d_R]
   const at::Tensor latent = rows.narrow(-1, 0, shape_.rank);
   const at::Tensor kv = Linear{weights_.kv_b, {}}(latent).unflatten(-1, {heads, d_qk + d_v});
   at::Tensor k = kv.narrow(-1, 0, d_qk);  // [batch, L2, H, d_qk]

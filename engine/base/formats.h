@@ -153,9 +153,9 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   return 0;
 }
 
-// Elements of a cache row that a Hadamard transform mixes before they are rounded: a power of two
+// Numbers of a cache row that a Hadamard transform mixes before they are rounded: a power of two
 // that divides `width`, at most a group. 1: rows are rounded as they are. `width` divides the
-// offset and the width of every key and value of a row.
+// offset and the width of every key and value of a row; for a latent, its rank and 2 d_R.
 constexpr int64_t CacheRotation(CacheFormat format, int64_t width) {
   if (format != CacheFormat::kInt4) return 1;
   int64_t rotation = 1;

@@ -442,22 +442,40 @@ void AttendWhole(const BundleAttention<Element>& attention, const QueryBundle& b
   for (int64_t row = 0; row < bundle.rows(); ++row) attention.Normalize(bundle, row, sofar);
 }
 
-// The queries as rows are rotated: [tokens, heads, key_width], in the workspace.
-const float* RotateQueries(const float* q, int64_t q_stride, const PagedRowLayout& layout,
-                           std::span<const TokenRun> runs, int64_t rotation,
+// The layout of rows as they are stored: in elements, wide numbers first.
+PagedRowLayout StoredLayout(PagedRowLayout layout, const PagedCache& cache) {
+  layout.key_width += cache.wide;
+  layout.value_offset += 2 * cache.wide;
+  return layout;
+}
+
+// The queries of stored rows: [tokens, heads, key_width + wide], in the workspace. Their products
+// with these are `rotation` times those with the rows.
+const float* StoredQueries(const float* q, int64_t q_stride, const PagedRowLayout& layout,
+                           std::span<const TokenRun> runs, const PagedCache& cache,
                            KernelContext& context) {
   int64_t tokens = 0;
   for (const TokenRun& run : runs) tokens += run.count;
-  const int64_t width = layout.heads * layout.key_width;
-  float* const rotated = context.workspace.Floats(tokens * width);
-  const int64_t tasks = std::min(tokens, context.pool.TaskCount(tokens * width * 8));
+  const int64_t wide = cache.wide, others = layout.key_width - wide;
+  const int64_t width = layout.key_width + wide;
+  float* const stored = context.workspace.Floats(tokens * layout.heads * width);
+  const int64_t tasks = std::min(tokens, context.pool.TaskCount(tokens * layout.heads * width * 8));
+  const auto rotation = static_cast<float>(cache.rotation);
   context.pool.Run(tasks, [&](int64_t task) {
     for (int64_t t = tokens * task / tasks; t < tokens * (task + 1) / tasks; ++t) {
-      std::copy_n(q + t * q_stride, width, rotated + t * width);
-      Hadamard(rotated + t * width, width, rotation);
+      for (int64_t head = 0; head < layout.heads; ++head) {
+        const float* const from = q + t * q_stride + head * layout.key_width;
+        float* const to = stored + (t * layout.heads + head) * width;
+        for (int64_t c = 0; c < wide; ++c) {
+          to[2 * c] = rotation * from[others + c];
+          to[2 * c + 1] = to[2 * c] / kWideSteps;
+        }
+        std::copy_n(from, others, to + 2 * wide);
+        Hadamard(to + 2 * wide, others, cache.rotation);
+      }
     }
   });
-  return rotated;
+  return stored;
 }
 
 // Each bundle is attended by one thread.
@@ -514,14 +532,15 @@ void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
 }  // namespace
 
 void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
-                    const PagedRowLayout& layout, const PagedScores& scores,
+                    const PagedRowLayout& rows, const PagedScores& scores,
                     std::span<const TokenRun> runs, float* out, int64_t out_stride,
                     KernelContext& context) {
   if (runs.empty()) return;
   const Workspace::Scope scope(context.workspace);
+  const PagedRowLayout layout = StoredLayout(rows, cache);
   const Plan plan = MakePlan(layout, scores, runs, context);
-  if (cache.rotation > 1) {
-    q = RotateQueries(q, q_stride, layout, runs, cache.rotation, context);
+  if (cache.rotation > 1 || cache.wide > 0) {
+    q = StoredQueries(q, q_stride, rows, runs, cache, context);
     q_stride = layout.heads * layout.key_width;
   }
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element* elements) {

@@ -33,9 +33,10 @@ struct PagedScores {
   int64_t Begin(int64_t position) const { return position < window ? 0 : position - window + 1; }
 };
 
-// softmax(scores) v over rows that WritePagedRows wrote. The queries of a run are its tokens: query
-// i attends positions scores.Begin(start + i) to start + i. Blocks that no query attends are not
-// read, and their numbers may be any.
+// softmax(scores) v over rows that WritePagedRows wrote. REQUIRES: if rows have wide numbers, there
+// is one group, whose key ends with them, and whose value has none. The queries of a run are its
+// tokens: query i attends positions scores.Begin(start + i) to start + i. Blocks that no query
+// attends are not read, and their numbers may be any.
 //   q: [tokens, heads, key_width], q_stride elements from one token to the next
 //   out: [tokens, heads, value_width], out_stride elements from one token to the next
 // A context is cut into splits of a fixed size, whose results are merged in order. The order of

@@ -14,7 +14,7 @@ namespace {
 // Approximate cost of writing one element, in multiply-adds.
 constexpr int64_t kElementWork = 32;
 
-// Elements begin to end - 1 of every row.
+// Elements begin to end - 1 of every row, as stored.
 struct ElementRange {
   int64_t begin;
   int64_t end;
@@ -94,6 +94,26 @@ float ScaleOf(const float* numbers, int64_t count, float largest_integer) {
   return largest < 0x1p-100f ? 0 : FromBFloat16(ToBFloat16(largest / largest_integer));
 }
 
+// Copies elements begin to begin + count - 1 of a row as they are rounded, and returns the number
+// of those that are halves of wide numbers, which come first.
+int64_t CopyGroup(const float* row, int64_t begin, int64_t count, const PagedCache& cache,
+                  float* group) {
+  const int64_t halves = std::clamp<int64_t>(2 * cache.wide - begin, 0, count);
+  for (int64_t c = 0; c < halves; ++c) {
+    group[c] = row[cache.row_width - cache.wide + (begin + c) / 2];
+  }
+  std::copy_n(row + begin + halves - 2 * cache.wide, count - halves, group + halves);
+  Hadamard(group + halves, count - halves, cache.rotation);
+  return halves;
+}
+
+// A number divided by its scale, in steps of 1 / steps.
+int64_t RoundTo(float number, float inverse_scale, float steps, float most) {
+  if (!(inverse_scale > 0)) return 0;
+  const float rounded = std::nearbyint(number * inverse_scale * steps);
+  return static_cast<int64_t>(std::clamp(rounded, -most * steps, most * steps));
+}
+
 // The same, rounded to integers.
 template <typename Element>
 void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& columns,
@@ -105,20 +125,23 @@ void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& column
   for (int64_t begin = range.begin; begin < range.end; begin += kQuantizationGroup) {
     const int64_t count = std::min(kQuantizationGroup, range.end - begin);
     float group[kQuantizationGroup] = {};
+    int64_t halves = 0;
     for (int64_t i = 0; i < columns.written; ++i) {
       const bool padding = i >= columns.count;
-      if (!padding) {
-        std::copy_n(rows + i * rows_stride + begin, count, group);
-        Hadamard(group, count, cache.rotation);
-      }
+      if (!padding) halves = CopyGroup(rows + i * rows_stride, begin, count, cache, group);
       const float scale = padding ? 0 : ScaleOf(group, count, kMost);
       scales[begin / kQuantizationGroup * stride + i] = ToBFloat16(scale);
       const float inverse = scale > 0 ? 1 / scale : 0;
-      for (int64_t c = 0; c < count; ++c) {
-        const float rounded = inverse > 0 ? std::nearbyint(group[c] * inverse) : 0;
-        SetInteger(elements, begin + c, columns.first + i, stride,
-                   static_cast<int64_t>(std::clamp(rounded, -kMost, kMost)));
+      const auto set = [&](int64_t c, int64_t value) {
+        SetInteger(elements, begin + c, columns.first + i, stride, value);
+      };
+      for (int64_t c = 0; c < halves; c += 2) {
+        const int64_t sixteenths = RoundTo(group[c], inverse, kWideSteps, kMost);
+        const int64_t low = ((sixteenths + 8) & 15) - 8;
+        set(c, (sixteenths - low) / 16);
+        set(c + 1, low);
       }
+      for (int64_t c = halves; c < count; ++c) set(c, RoundTo(group[c], inverse, 1, kMost));
     }
   }
 }
@@ -154,20 +177,32 @@ void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns,
   const Element* const from = BlockElements<Element>(cache, block);
   [[maybe_unused]] const uint16_t* scales = nullptr;
   if constexpr (kHasScale<Element>) scales = BlockScales(cache, block) + columns.first;
-  for (int64_t c = 0; c < width; ++c) {
+  const auto element = [&](int64_t e, int64_t i) {
+    if constexpr (kHasScale<Element>) {
+      return static_cast<float>(IntegerAt(from, e, columns.first + i, stride)) *
+             FromBFloat16(scales[e / kQuantizationGroup * stride + i]);
+    } else {
+      return ToFloat(from[e * stride + columns.first + i]);
+    }
+  };
+  const int64_t others = width - cache.wide;  // come after the wide numbers
+  for (int64_t c = 0; c < others; ++c) {
     for (int64_t i = 0; i < columns.count; ++i) {
-      if constexpr (kHasScale<Element>) {
-        rows[i * width + c] = static_cast<float>(IntegerAt(from, c, columns.first + i, stride)) *
-                              FromBFloat16(scales[c / kQuantizationGroup * stride + i]);
-      } else {
-        rows[i * width + c] = ToFloat(from[c * stride + columns.first + i]);
-      }
+      rows[i * width + c] = element(2 * cache.wide + c, i);
+    }
+  }
+  for (int64_t c = 0; c < cache.wide; ++c) {
+    for (int64_t i = 0; i < columns.count; ++i) {
+      rows[i * width + others + c] = element(2 * c, i) + element(2 * c + 1, i) / kWideSteps;
     }
   }
   if (cache.rotation == 1) return;
-  Hadamard(rows, columns.count * width, cache.rotation);
   const float inverse = 1 / static_cast<float>(cache.rotation);
-  for (int64_t i = 0; i < columns.count * width; ++i) rows[i] *= inverse;
+  for (int64_t i = 0; i < columns.count; ++i) {
+    float* const rotated = rows + i * width;
+    Hadamard(rotated, others, cache.rotation);
+    for (int64_t c = 0; c < others; ++c) rotated[c] *= inverse;
+  }
 }
 
 }  // namespace
@@ -178,12 +213,11 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
   for (const TokenRun& run : runs) tokens += run.count;
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element*) {
     // A task writes some elements of every row.
-    const int64_t units = CeilDiv(cache.row_width, kUnit<Element>);
-    const int64_t tasks =
-        std::min(units, context.pool.TaskCount(tokens * cache.row_width * kElementWork));
+    const int64_t elements = cache.row_elements(), units = CeilDiv(elements, kUnit<Element>);
+    const int64_t tasks = std::min(units, context.pool.TaskCount(tokens * elements * kElementWork));
     context.pool.Run(tasks, [&](int64_t task) {
       const auto begin_of = [&](int64_t i) {
-        return std::min(units * i / tasks * kUnit<Element>, cache.row_width);
+        return std::min(units * i / tasks * kUnit<Element>, elements);
       };
       const ElementRange range{begin_of(task), begin_of(task + 1)};
       const float* from = rows;

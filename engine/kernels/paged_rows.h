@@ -15,8 +15,10 @@ namespace triptych::kernels {
 // Positions of a panel: adjacent positions of a block, which attention reads together. Attention is
 // fastest if block_positions is a multiple of it.
 inline constexpr int64_t kPanelPositions = 16;
+// Steps of a wide number in one of its scale (PagedCache::wide).
+inline constexpr float kWideSteps = 16;
 
-// One layer's cache: [blocks, row_width, block_positions]. Within a block, element c of all
+// One layer's cache: [blocks, row_elements, block_positions]. Within a block, element c of all
 // positions is contiguous, so that one vector holds one element of many positions, as a key and as
 // a value. With int8 and int4, a block's elements (padded to an even number of bytes per row) are
 // followed by the positions' scales [groups of a row, block_positions]. Int4Place gives the order
@@ -25,24 +27,31 @@ inline constexpr int64_t kPanelPositions = 16;
 struct PagedCache {
   void* elements;
   CacheFormat format;
-  int64_t row_width;  // elements of a row
+  int64_t row_width;  // numbers of a row
   int64_t block_positions;
-  // Elements that are multiplied by a Hadamard matrix before they are rounded (CacheRotation). It
-  // divides row_width, and the offset and width of every key and value.
+  // Numbers that are multiplied by a Hadamard matrix before they are rounded (CacheRotation). It
+  // divides 2 wide, and the offset and width of every key and value without wide numbers.
   int64_t rotation = 1;
+  // Numbers at the end of a row that kInt4 stores in 8 bits: as elements h and l, of the value
+  // scale * (h + l / kWideSteps). They are not rotated, and stored before the row's other numbers.
+  int64_t wide = 0;
   // Numbers of a row besides its elements: query head h multiplies its score by number h mod
   // inverse_norms. 0: there are none.
   int64_t inverse_norms = 0;
 
+  int64_t row_elements() const { return row_width + wide; }
   int64_t block_bytes() const {
     return inverse_norms_offset() +
            block_positions * inverse_norms * static_cast<int64_t>(sizeof(float));
   }
   // Bytes from a block to its inverse norms.
-  int64_t inverse_norms_offset() const { return block_positions * RowBytes(format, row_width); }
+  int64_t inverse_norms_offset() const {
+    return block_positions * RowBytes(format, row_elements());
+  }
   // Bytes from a block to its scales. REQUIRES: an integer format.
   int64_t scales_offset() const {
-    return inverse_norms_offset() - block_positions * 2 * CeilDiv(row_width, kQuantizationGroup);
+    return inverse_norms_offset() -
+           block_positions * 2 * CeilDiv(row_elements(), kQuantizationGroup);
   }
 };
 
@@ -83,7 +92,8 @@ struct TokenRun {
 
 // Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127,
 // or -7 to 7. Their scale is the largest magnitude of their group divided by 127, or 7, rounded to
-// bfloat16; zero if that magnitude is below 2^-100. A group with a non-finite number is NaN.
+// bfloat16; zero if that magnitude is below 2^-100. A group with a non-finite number is NaN. Wide
+// numbers are rounded to sixteenths of the scale, of which l has -8 to 7.
 // REQUIRES: a sequence's positions are written in order, from 0 on.
 //   rows: [tokens, row_width + inverse_norms], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,

@@ -14,11 +14,14 @@ std::string Counted(int64_t count, const char* noun) {
   return FormatCount(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// "(512 + 64)", "2 x 8 heads x 128", "8 heads x (192 + 128)".
-std::string RowText(const CachedLayers& group) {
+// "(512 + 64)", "2 x 8 heads x 128", "8 heads x (192 + 128)"; with wide numbers "(512 + 2 x 64)".
+std::string RowText(const CachedLayers& group, CacheFormat format) {
   std::string sum;
   for (const int64_t part : group.parts) {
     sum += (sum.empty() ? "" : " + ") + std::to_string(part);
+  }
+  if (group.WideNumbers(format) > 0) {
+    sum = std::to_string(group.parts[0]) + " + 2 x " + std::to_string(group.parts[1]);
   }
   if (group.parts.size() > 1) sum = "(" + sum + ")";
   switch (group.row) {
@@ -37,7 +40,7 @@ std::string RowText(const CachedLayers& group) {
 }
 
 std::string TermText(const CachedLayers& group, CacheFormat format) {
-  const std::string row = RowText(group);
+  const std::string row = RowText(group, format);
   const std::string norms = group.inverse_norms == 0
                                 ? ""
                                 : " + " + Counted(group.inverse_norms, "inverse norm") + " x " +
@@ -60,7 +63,8 @@ std::string TermText(const CachedLayers& group, CacheFormat format) {
       break;
     }
     case CacheFormat::kInt4: {
-      const int64_t elements = group.RowElements(), padding = -elements & 3;
+      const int64_t elements = group.RowElements() + group.WideNumbers(format);
+      const int64_t padding = -elements & 3;
       bytes = "(" + row + " x 1/2 byte + " +
               (padding > 0 ? std::to_string(padding) + " x 1/2 byte + " : "") +
               Counted(CeilDiv(elements, kQuantizationGroup), "scale") + " x 2 bytes" + norms + ")";
@@ -76,14 +80,19 @@ bool SameRows(const CachedLayers& a, const CachedLayers& b) {
 }
 
 int64_t GroupBytes(const CachedLayers& group, CacheFormat format) {
-  return group.layers *
-         (RowBytes(format, group.RowElements()) + group.inverse_norms * kInverseNormBytes);
+  return group.layers * (RowBytes(format, group.RowElements() + group.WideNumbers(format)) +
+                         group.inverse_norms * kInverseNormBytes);
 }
 
 }  // namespace
 
 int64_t CachedLayers::RowElements() const {
   return heads * std::accumulate(parts.begin(), parts.end(), int64_t{0});
+}
+
+int64_t CachedLayers::WideNumbers(CacheFormat format) const {
+  const bool decoupled = row == CachedRow::kLatent && parts.size() == 2;
+  return decoupled && format == CacheFormat::kInt4 ? parts[1] : 0;
 }
 
 int64_t CachedLayers::Kept(int64_t positions) const {

@@ -145,14 +145,20 @@ int64_t ElementsPerPosition(const ModelConfig& config) {
   return std::accumulate(elements.begin(), elements.end(), int64_t{0});
 }
 
+int64_t WideNumbers(const ModelConfig& config, CacheFormat format) {
+  return format == CacheFormat::kInt4 ? config.qk_rope_head_dim : 0;
+}
+
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format) {
   const int64_t norms = config.NormedKeys();
-  return RowBytes(format, CacheRowElements(config, layer) - norms) + norms * kInverseNormBytes;
+  const int64_t elements = CacheRowElements(config, layer) - norms + WideNumbers(config, format);
+  return RowBytes(format, elements) + norms * kInverseNormBytes;
 }
 
 int64_t CacheRotation(const ModelConfig& config, int64_t layer, CacheFormat format) {
   if (config.attention != AttentionKind::kMla) return CacheRotation(format, config.head_dim);
-  return CacheRotation(format, std::gcd(config.kv_lora_rank.at(layer), config.qk_rope_head_dim));
+  return CacheRotation(format,
+                       std::gcd(config.kv_lora_rank.at(layer), 2 * config.qk_rope_head_dim));
 }
 
 int64_t MhaRowElements(const ModelConfig& config) {

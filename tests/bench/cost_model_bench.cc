@@ -55,7 +55,8 @@ class Prompt {
   double Seconds(int64_t length, bool vanilla) const {
     using Clock = std::chrono::steady_clock;
     const int64_t blocks = CeilDiv(length, kBlockPositions);
-    const cpu::CacheMemory cache(blocks, kBlockPositions, {row_width_}, CacheFormat::kFloat32);
+    const cpu::CacheMemory cache(blocks,
+                                 {{nullptr, CacheFormat::kFloat32, row_width_, kBlockPositions}});
     std::vector<int32_t> table(blocks);
     std::iota(table.begin(), table.end(), 0);
     cpu::LayerStep step{.positions = std::vector<int64_t>(length),

@@ -42,6 +42,8 @@ def make_pool(kind, seed):
 def latent_fields(arch, config):
     rotated, rank = config["qk_rope_head_dim"], config["kv_lora_rank"]
     return [
+        *([(f"{arch}.attention.q_lora_rank", UINT32, config["q_lora_rank"])]
+          if config["q_lora_rank"] else []),
         (f"{arch}.attention.head_count_kv", UINT32, 1),
         (f"{arch}.attention.key_length", UINT32, rank + rotated),
         (f"{arch}.attention.value_length", UINT32, rank),
@@ -101,7 +103,8 @@ def gguf_names(config, named):
     names = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
              "self_attn.v_proj": "attn_v", "self_attn.q_norm": "attn_q_norm",
              "self_attn.k_norm": "attn_k_norm", "self_attn.o_proj": "attn_output",
-             "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+             "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+             "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
              "self_attn.kv_a_layernorm": "attn_kv_a_norm", "post_attention_layernorm": "ffn_norm",
              "mlp.gate": "ffn_gate_inp"}
     for matrix in ["gate", "up", "down"]:

@@ -153,16 +153,29 @@ void LibraryProduct(benchmark::State& state, const Machine& machine, TensorForma
                 [&](size_t layer) { at::linear(x, layers[layer]); });
 }
 
+// Attention and its cache rows.
+struct Kind {
+  std::string name;
+  kernels::PagedRowLayout layout;
+  int64_t row_width;
+  int64_t decoupled = 0;  // d_R
+};
+
 // Attention of one token over one sequence's scattered blocks. Takes many sequences in turn, so
 // that none stays in a CPU cache. Arithmetic is float32 for every dtype of the rows.
-void Decode(benchmark::State& state, const Machine& machine, const kernels::PagedRowLayout& layout,
-            int64_t row_width, CacheFormat format) {
+void Decode(benchmark::State& state, const Machine& machine, const Kind& kind, CacheFormat format) {
+  const kernels::PagedRowLayout& layout = kind.layout;
   const int64_t context = state.range(0);
   const int64_t blocks = CeilDiv(context, kBlockPositions);
-  const int64_t bytes = context * RowBytes(format, row_width);
+  const kernels::PagedCache empty{.elements = nullptr,
+                                  .format = format,
+                                  .row_width = kind.row_width,
+                                  .block_positions = kBlockPositions,
+                                  .rotation = CacheRotation(format, layout.value_width),
+                                  .wide = format == CacheFormat::kInt4 ? kind.decoupled : 0};
+  const int64_t bytes = context * RowBytes(format, empty.row_elements());
   const int64_t sequences = CopiesBeyondCaches(bytes);
-  const cpu::CacheMemory cache(sequences * blocks, kBlockPositions, {row_width}, format,
-                               {CacheRotation(format, layout.value_width)});
+  const cpu::CacheMemory cache(sequences * blocks, {empty});
   FillRandom(cache.layer(0), sequences * blocks);
   std::vector<int32_t> table(sequences * blocks);
   std::iota(table.begin(), table.end(), 0);
@@ -193,16 +206,12 @@ void Register(const std::string& name, const Run& run,
 }
 
 void RegisterAll(const Machine& machine) {
-  // D = 1024, H = 32.
-  struct Kind {
-    std::string name;
-    kernels::PagedRowLayout layout;
-    int64_t row_width;
-  };
+  // D = 1024, H = 32; the last as in DeepSeek-V2-Lite.
   const std::vector<Kind> kinds = {
       {"mha", kernels::GroupedRowLayout(32, 32, 32, 32), 2 * 32 * 32},
       {"gqa8", kernels::GroupedRowLayout(32, 8, 32, 32), 2 * 8 * 32},
       {"mla64", kernels::LatentRowLayout(32, 64, 0), 64},
+      {"mla512+64", kernels::LatentRowLayout(16, 512, 64), 512 + 64, 64},
   };
   const std::vector<std::string> sizes = {"out", "in", "rows"};
   // A large layer, and a small model's layer.
@@ -222,11 +231,10 @@ void RegisterAll(const Machine& machine) {
   }
   for (const auto& [name, format] : Names<CacheFormat>()) {
     for (const Kind& kind : kinds) {
-      Register("attention/" + kind.name + '/' + name,
-               [=, format = format](benchmark::State& state) {
-                 Decode(state, machine, kind.layout, kind.row_width, format);
-               },
-               {"context"}, {{1 << 12}, {1 << 14}, {1 << 16}});
+      Register(
+          "attention/" + kind.name + '/' + name,
+          [=, format = format](benchmark::State& state) { Decode(state, machine, kind, format); },
+          {"context"}, {{1 << 12}, {1 << 14}, {1 << 16}});
     }
   }
 }

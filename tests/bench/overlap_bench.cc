@@ -52,8 +52,11 @@ class Layers {
       : layout_(kernels::GroupedRowLayout(kHeads, groups, kHeadDim, kHeadDim)),
         context_(context),
         blocks_(CeilDiv(context, kBlockPositions)),
-        cache_(kSequences * blocks_, kBlockPositions,
-               std::vector<int64_t>(kLayers, 2 * groups * kHeadDim), CacheFormat::kBFloat16),
+        cache_(kSequences * blocks_,
+               std::vector<kernels::PagedCache>(kLayers, {.elements = nullptr,
+                                                          .format = CacheFormat::kBFloat16,
+                                                          .row_width = 2 * groups * kHeadDim,
+                                                          .block_positions = kBlockPositions})),
         table_(kSequences * blocks_),
         queries_(kSequences * kWidth, 0.1f),
         x_(kSequences * kIntermediate, 0.1f) {

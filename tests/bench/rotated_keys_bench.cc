@@ -1,5 +1,5 @@
 // Benchmark of the bits of rotated keys: held-out loss of a rotary model, and of its conversions to
-// MLA without healing, with cache rows in int8, in int4, and in int4 with rotated keys in int8.
+// MLA without healing, with cache rows in int8, and in int4 with rotated keys in 4 and in 8 bits.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -37,20 +37,15 @@ namespace {
 // Rows of MLA, in sixteenths of the model's own.
 constexpr int64_t kRows[] = {16, 12, 8, 6, 4, 3};
 
-// A row is rotated keys and a rest: latents, or values.
 struct Rounding {
   const char* name;
-  CacheFormat rest;
-  CacheFormat keys;
-  bool apart;  // the parts share no group and no scale
+  CacheFormat format;
+  bool wide;  // rotated keys have 8 bits; Triptych serves MLA so, and heads with 4
 };
-constexpr Rounding kRoundings[] = {
-    {"float32", CacheFormat::kFloat32, CacheFormat::kFloat32, false},
-    {"int8", CacheFormat::kInt8, CacheFormat::kInt8, false},
-    {"int4", CacheFormat::kInt4, CacheFormat::kInt4, false},
-    {"int4, scales apart", CacheFormat::kInt4, CacheFormat::kInt4, true},
-    {"int4, keys in int8", CacheFormat::kInt4, CacheFormat::kInt8, true},
-};
+constexpr Rounding kRoundings[] = {{"float32", CacheFormat::kFloat32, false},
+                                   {"int8", CacheFormat::kInt8, false},
+                                   {"int4, keys in 4 bits", CacheFormat::kInt4, false},
+                                   {"int4, keys in 8 bits", CacheFormat::kInt4, true}};
 
 class RoundedModel {
  public:
@@ -76,9 +71,7 @@ class RoundedModel {
     int64_t bytes = 0;
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       const Parts parts = PartsOf(layer);
-      bytes += rounding.apart
-                   ? RowBytes(rounding.rest, parts.rest) + RowBytes(rounding.keys, parts.keys)
-                   : RowBytes(rounding.rest, parts.rest + parts.keys);
+      bytes += RowBytes(rounding.format, parts.rest + (rounding.wide ? 2 : 1) * parts.keys);
     }
     return bytes;
   }
@@ -109,31 +102,29 @@ class RoundedModel {
   }
 
  private:
+  // A row is rotated keys and a rest: latents, or values.
   struct Parts {
     int64_t rest;
     int64_t keys;
+    int64_t rotation_width;  // of CacheRotation
     bool keys_first;
-    int64_t head;  // width of a head's key; 0: all heads share the key
   };
   Parts PartsOf(int64_t layer) const {
     if (config_.attention == AttentionKind::kMla) {
-      return {config_.kv_lora_rank[layer], config_.qk_rope_head_dim, false, 0};
+      const int64_t rank = config_.kv_lora_rank[layer], keys = config_.qk_rope_head_dim;
+      return {rank, keys, std::gcd(rank, 2 * keys), false};
     }
     const int64_t width = config_.num_key_value_heads * config_.head_dim;
-    return {width, width, true, config_.head_dim};
+    return {width, width, config_.head_dim, true};
   }
 
   static at::Tensor Rounded(const Rounding& rounding, const Parts& parts, const at::Tensor& rows) {
-    const int64_t rest_width = parts.head > 0 ? parts.head : parts.rest;
-    const int64_t key_width = parts.head > 0 ? parts.head : parts.keys;
-    if (!rounding.apart) {
-      return AsCached(rows, rounding.rest, std::gcd(rest_width, key_width));
-    }
-    const at::Tensor keys = AsCached(rows.narrow(-1, parts.keys_first ? 0 : parts.rest, parts.keys),
-                                     rounding.keys, key_width);
-    const at::Tensor rest = AsCached(rows.narrow(-1, parts.keys_first ? parts.keys : 0, parts.rest),
-                                     rounding.rest, rest_width);
-    return parts.keys_first ? at::cat({keys, rest}, -1) : at::cat({rest, keys}, -1);
+    const at::Tensor keys = rows.narrow(-1, parts.keys_first ? 0 : parts.rest, parts.keys);
+    const at::Tensor rest = rows.narrow(-1, parts.keys_first ? parts.keys : 0, parts.rest);
+    const at::Tensor rounded = AsCached(at::cat({rest, keys}, -1), rounding.format,
+                                        parts.rotation_width, rounding.wide ? parts.keys : 0);
+    const std::vector<at::Tensor> apart = rounded.split_with_sizes({parts.rest, parts.keys}, -1);
+    return parts.keys_first ? at::cat({apart[1], apart[0]}, -1) : rounded;
   }
 
   ModelConfig config_;
@@ -195,7 +186,7 @@ int Main(int argc, char** argv) {
       corpus.HeldOutWindows(/*batch=*/1, tools::HeldOutLength(model.config));
   std::printf("| model, r + d_R |");
   for (const Rounding& rounding : kRoundings) std::printf(" %s |", rounding.name);
-  std::printf("\n|---|---|---|---|---|---|\n");
+  std::printf("\n|---|---|---|---|---|\n");
   Measure("its own", AsStored(model), windows);
   if (!latent) MeasureConversions(model, corpus, windows);
   return 0;

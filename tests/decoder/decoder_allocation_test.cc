@@ -141,7 +141,11 @@ TEST(DecoderAllocationTest, LongContextsAndExpandedPromptsTakeNothingFromTheHeap
 // The CPU's cache takes from the heap what it says, and no more than a table besides.
 TEST(CacheMemoryAllocation, TakesTheBytesItReports) {
   const int64_t before = bytes_taken;
-  const cpu::CacheMemory memory(1000, 16, {64, 100, 7}, CacheFormat::kBFloat16);
+  std::vector<kernels::PagedCache> layers;
+  for (const int64_t width : {64, 100, 7}) {
+    layers.push_back({nullptr, CacheFormat::kBFloat16, width, 16});
+  }
+  const cpu::CacheMemory memory(1000, std::move(layers));
   EXPECT_EQ(memory.bytes(), 1000 * 16 * 2 * (64 + 100 + 7));
   EXPECT_GE(bytes_taken - before, memory.bytes());
   EXPECT_LE(bytes_taken - before, memory.bytes() + 4096);

@@ -29,8 +29,14 @@ struct Shape {
   int64_t window = PagedScores{}.window;
   float softcap = 0;
   int64_t inverse_norms = 0;
+  int64_t wide = 0;  // in int4
 };
 
+Shape WithWide(Shape shape, int64_t wide) {
+  shape.name += "Wide";
+  shape.wide = wide;
+  return shape;
+}
 Shape WithNorms(Shape shape, int64_t inverse_norms) {
   shape.name += "Norms";
   shape.inverse_norms = inverse_norms;
@@ -73,6 +79,7 @@ class Batch {
       : layout_(Layout(shape)),
         row_width_(RowWidth(shape)),
         inverse_norms_(shape.inverse_norms),
+        wide_(std::is_same_v<Element, Int4Pair> ? shape.wide : 0),
         block_positions_(shape.block_positions),
         scores_{.scale = 1 / std::sqrt(static_cast<float>(shape.key_width)),
                 .softcap = shape.softcap,
@@ -236,17 +243,23 @@ class Batch {
   }
 
   PagedCache View() const {
-    const int64_t widths[] = {row_width_, layout_.key_width, layout_.value_offset,
-                              layout_.value_width};
+    const int64_t widths[] = {row_width_ - wide_, layout_.key_width - wide_, layout_.value_offset,
+                              layout_.value_width, 2 * wide_};
     const int64_t width = std::accumulate(std::begin(widths), std::end(widths), int64_t{0},
                                           [](int64_t a, int64_t b) { return std::gcd(a, b); });
-    return {const_cast<Element*>(cache_.data()),    kFormat<Element>, row_width_, block_positions_,
-            CacheRotation(kFormat<Element>, width), inverse_norms_};
+    return {.elements = const_cast<Element*>(cache_.data()),
+            .format = kFormat<Element>,
+            .row_width = row_width_,
+            .block_positions = block_positions_,
+            .rotation = CacheRotation(kFormat<Element>, width),
+            .wide = wide_,
+            .inverse_norms = inverse_norms_};
   }
 
   PagedRowLayout layout_;
   int64_t row_width_;
   int64_t inverse_norms_;
+  int64_t wide_;
   int64_t block_positions_;
   PagedScores scores_;
   std::vector<Span> spans_;
@@ -314,7 +327,11 @@ INSTANTIATE_TEST_SUITE_P(
         WithNorms({"LatentOneForAll", 3, 1, 8, 8, true}, 1),
         WithNorms({"LatentOddBlocks", 8, 1, 9, 7, true, 5}, 2),
         WithNorms({"OneRowBlocks", 4, 1, 9, 7, true, 1}, 4),
-        WithNorms({"ManyHeads", 40, 1, 33, 32, true, 48}, 8), WithNorms({"Groups", 6, 2, 9, 7}, 3)),
+        WithNorms({"ManyHeads", 40, 1, 33, 32, true, 48}, 8), WithNorms({"Groups", 6, 2, 9, 7}, 3),
+        WithWide({"LatentDecoupled", 6, 1, 23 + 6, 23, true}, 6),
+        WithWide({"LatentDecoupled64", 6, 1, 64 + 32, 64, true}, 32),
+        WithWide({"LatentOddBlocks", 5, 1, 9, 7, true, 5}, 2),
+        WithWide(WithNorms({"ManyHeads", 40, 1, 48, 32, true, 48}, 8), 16)),
     testing::PrintToStringParamName());
 
 TEST(PagedAttention, EveryGroupCount) {
@@ -337,7 +354,7 @@ TEST_P(PagedAttentionSets, EqualTheDefinition) {
        {Shape{"", 6, 2, 17, 13}, Shape{"", 9, 9, 8, 24}, Shape{"", 37, 1, 23, 19, true},
         Shape{"", 4, 1, 33, 32, true, 48}, Shape{"", 8, 8, 40, 40}, Shape{"", 8, 2, 40, 40},
         Shape{"", 6, 3, 7, 5, false, 24}, WithNorms({"", 8, 1, 33, 32, true, 48}, 4),
-        WithNorms({"", 10, 1, 9, 7, true, 5}, 5)}) {
+        WithNorms({"", 10, 1, 9, 7, true, 5}, 5), WithWide({"", 10, 1, 72, 64, true}, 8)}) {
     check(Batch<float>(shape, Spans(), 7));
     check(Batch<uint16_t>(shape, Spans(), 8));
     check(Batch<int8_t>(shape, Spans(), 9));

@@ -127,8 +127,14 @@ TEST(PagedRows, Float32RowsAreWhatWasWritten) { ExpectWhatWasWritten<float>(); }
 TEST(PagedRows, BFloat16RowsAreWhatWasWritten) { ExpectWhatWasWritten<uint16_t>(); }
 
 // Integers by their definition, for rows written in any order; neighbouring rows do not change.
-void ExpectRoundedByGroups(CacheFormat format, float most, int64_t element_bytes) {
-  constexpr int64_t kWidth = 75, kPositions = 40;  // groups of 32, 32 and 11
+//   bytes: of a row
+void ExpectRoundedByGroups(CacheFormat format, float most, int64_t bytes, int64_t wide = 0) {
+  constexpr int64_t kWidth = 75, kPositions = 40;  // without wide numbers, groups of 32, 32 and 11
+  const int64_t elements = kWidth + wide;
+  // Wide numbers come first, each as two elements.
+  const auto number_of = [&](int64_t element) {
+    return element < 2 * wide ? kWidth - wide + element / 2 : element - 2 * wide;
+  };
   std::mt19937_64 generator(3);
   std::normal_distribution<float> normal;
   std::vector<float> rows(kPositions * kWidth);
@@ -143,9 +149,12 @@ void ExpectRoundedByGroups(CacheFormat format, float most, int64_t element_bytes
       KernelContext context(threads);
       std::vector<int32_t> blocks(CeilDiv(kPositions, block_positions));
       std::iota(blocks.rbegin(), blocks.rend(), 1);
-      const PagedCache shape{nullptr, format, kWidth, block_positions};
-      // A row has its elements, and 3 times 2 bytes.
-      ASSERT_EQ(shape.block_bytes(), block_positions * (element_bytes + 6));
+      const PagedCache shape{.elements = nullptr,
+                             .format = format,
+                             .row_width = kWidth,
+                             .block_positions = block_positions,
+                             .wide = wide};
+      ASSERT_EQ(shape.block_bytes(), block_positions * bytes);
       std::vector<int8_t> memory((std::ssize(blocks) + 2) * shape.block_bytes(), 77);
       PagedCache cache = shape;
       cache.elements = memory.data();
@@ -162,18 +171,20 @@ void ExpectRoundedByGroups(CacheFormat format, float most, int64_t element_bytes
       std::vector<float> read(kPositions * kWidth);
       ReadPagedRows(cache, {blocks.data(), 0, kPositions}, read.data());
       for (int64_t p = 0; p < kPositions; ++p) {
-        for (int64_t begin = 0; begin < kWidth; begin += 32) {
-          const int64_t end = std::min<int64_t>(begin + 32, kWidth);
+        for (int64_t begin = 0; begin < elements; begin += 32) {
+          const int64_t end = std::min<int64_t>(begin + 32, elements);
           float largest = 0;
           bool finite = true;
           for (int64_t c = begin; c < end; ++c) {
-            largest = std::max(largest, std::abs(rows[p * kWidth + c]));
-            finite = finite && std::isfinite(rows[p * kWidth + c]);
+            const float value = rows[p * kWidth + number_of(c)];
+            largest = std::max(largest, std::abs(value));
+            finite = finite && std::isfinite(value);
           }
           // A step is changed by up to 2^-9 of it when its scale is rounded to bfloat16.
-          const float step = largest / most * (1 + 0x1p-8f);
           for (int64_t c = begin; c < end; ++c) {
-            const float value = rows[p * kWidth + c], found = read[p * kWidth + c];
+            const float step = largest / most * (1 + 0x1p-8f) / (c < 2 * wide ? 16 : 1);
+            const int64_t number = p * kWidth + number_of(c);
+            const float value = rows[number], found = read[number];
             if (!finite) {
               ASSERT_TRUE(std::isnan(found)) << p << ", " << c;
             } else if (largest < 0x1p-100f) {
@@ -189,8 +200,16 @@ void ExpectRoundedByGroups(CacheFormat format, float most, int64_t element_bytes
   }
 }
 
-TEST(PagedRows, Int8RowsAreRoundedByGroups) { ExpectRoundedByGroups(CacheFormat::kInt8, 127, 76); }
-TEST(PagedRows, Int4RowsAreRoundedByGroups) { ExpectRoundedByGroups(CacheFormat::kInt4, 7, 38); }
+TEST(PagedRows, Int8RowsAreRoundedByGroups) {
+  ExpectRoundedByGroups(CacheFormat::kInt8, 127, 76 + 3 * 2);
+}
+TEST(PagedRows, Int4RowsAreRoundedByGroups) {
+  ExpectRoundedByGroups(CacheFormat::kInt4, 7, 38 + 3 * 2);
+}
+// Groups of 32 halves, of 12 halves and 20 others, and of 32 and 1 others.
+TEST(PagedRows, WideNumbersHaveEightBits) {
+  ExpectRoundedByGroups(CacheFormat::kInt4, 7, 50 + 4 * 2, /*wide=*/22);
+}
 
 // The rotation spreads one large number over its group, and keeps a row's length.
 TEST(PagedRows, Int4RowsAreRotatedBeforeTheyAreRounded) {

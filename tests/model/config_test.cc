@@ -65,10 +65,11 @@ TEST(CacheRowTest, NormedKeysHaveInverseNorms) {
   EXPECT_EQ(config.NormedKeys(), 2);
   EXPECT_EQ(Gqa().NormedKeys(), 0);
   EXPECT_EQ(CacheRowElements(config, 0), 64 + 16 + 2);
-  for (const auto& [format, bytes] : {std::pair(CacheFormat::kFloat32, 80 * 4 + 2 * 4),
-                                      std::pair(CacheFormat::kBFloat16, 80 * 2 + 2 * 4),
-                                      std::pair(CacheFormat::kInt8, 80 + 3 * 2 + 2 * 4),
-                                      std::pair(CacheFormat::kInt4, 40 + 3 * 2 + 2 * 4)}) {
+  for (const auto& [format, bytes] :
+       {std::pair(CacheFormat::kFloat32, 80 * 4 + 2 * 4),
+        std::pair(CacheFormat::kBFloat16, 80 * 2 + 2 * 4),
+        std::pair(CacheFormat::kInt8, 80 + 3 * 2 + 2 * 4),
+        std::pair(CacheFormat::kInt4, (64 + 2 * 16) / 2 + 3 * 2 + 2 * 4)}) {
     EXPECT_EQ(CacheRowBytes(config, 0, format), bytes);
     EXPECT_EQ(BytesPerPosition(CachedLayersOf(config), format), 4 * bytes);
     EXPECT_EQ(MakeCacheGeometry(config, format, 16).BytesPerPosition(), 4 * bytes);
@@ -79,6 +80,9 @@ TEST(CacheRowTest, NormedKeysHaveInverseNorms) {
       CacheFormula(CachedLayersOf(config), CacheFormat::kInt8),
       "376 bytes a position = 4 layers x ((64 + 16) x 1 byte + 3 scales x 2 bytes + 2 inverse "
       "norms x 4 bytes)");
+  EXPECT_EQ(CacheFormula(CachedLayersOf(config), CacheFormat::kInt4),
+            "248 bytes a position = 4 layers x ((64 + 2 x 16) x 1/2 byte + 3 scales x 2 bytes + 2 "
+            "inverse norms x 4 bytes)");
 }
 
 TEST(CacheRowTest, BytesFollowTheCacheTypeNotTheWeights) {

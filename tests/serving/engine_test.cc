@@ -258,6 +258,12 @@ int64_t RowElementsByDefinition(const ModelConfig& config, int64_t layer) {
   return 0;
 }
 
+// Numbers that take two elements each.
+int64_t WideByDefinition(const ModelConfig& config, CacheFormat format) {
+  const bool mla = config.attention == AttentionKind::kMla;
+  return mla && format == CacheFormat::kInt4 ? config.qk_rope_head_dim : 0;
+}
+
 TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
   for (const NamedConfig& named : EveryOption()) {
     for (const auto& [name, format] : Names<CacheFormat>()) {
@@ -265,16 +271,23 @@ TEST(EngineAccounting, BytesAreThoseOfTheRealStorage) {
       const ModelConfig& config = named.config;
       const CacheGeometry geometry = MakeCacheGeometry(config, format, 5);
       const std::vector<int64_t> elements = CacheRowElements(config);
-      const int64_t norms = config.NormedKeys();
-      std::vector<int64_t> widths = elements;
-      for (int64_t& width : widths) width -= norms;
-      const cpu::CacheMemory memory(7, 5, widths, format, {}, norms);
+      const int64_t norms = config.NormedKeys(), wide = WideByDefinition(config, format);
+      std::vector<kernels::PagedCache> layers;
+      for (const int64_t numbers : elements) {
+        layers.push_back({.elements = nullptr,
+                          .format = format,
+                          .row_width = numbers - norms,
+                          .block_positions = 5,
+                          .wide = wide,
+                          .inverse_norms = norms});
+      }
+      const cpu::CacheMemory memory(7, layers);
       int64_t bytes = 0;
       for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
         EXPECT_EQ(elements.at(i), RowElementsByDefinition(config, i));
-        EXPECT_EQ(memory.layer(i).row_width, widths.at(i));
         EXPECT_EQ(memory.layer(i).block_bytes(), 5 * geometry.row_bytes[i]);
-        EXPECT_EQ(RowBytes(format, widths[i]) + 4 * norms, CacheRowBytes(config, i, format));
+        EXPECT_EQ(RowBytes(format, elements[i] - norms + wide) + 4 * norms,
+                  CacheRowBytes(config, i, format));
         EXPECT_EQ(CacheRowBytes(config, i, format), geometry.row_bytes[i]);
         bytes += 7 * 5 * geometry.row_bytes[i];
       }

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
-#include "engine/base/formats.h"
 #include "engine/kernels/large_pages.h"
 #include "engine/kernels/paged_attention.h"
 
@@ -18,18 +18,10 @@ namespace triptych::cpu {
 // construction. Only the attention layer that wrote a row interprets it.
 class CacheMemory {
  public:
-  // `row_widths`: [layers], in elements; `rotations`: [layers], or empty for rows that are not
-  // rotated; `inverse_norms`: of a row of every layer. Throws std::bad_alloc.
-  CacheMemory(int64_t blocks, int64_t block_positions, const std::vector<int64_t>& row_widths,
-              CacheFormat format, const std::vector<int64_t>& rotations = {},
-              int64_t inverse_norms = 0) {
-    for (size_t i = 0; i < row_widths.size(); ++i) {
-      kernels::PagedCache layer{.elements = nullptr,
-                                .format = format,
-                                .row_width = row_widths[i],
-                                .block_positions = block_positions,
-                                .rotation = rotations.empty() ? 1 : rotations.at(i),
-                                .inverse_norms = inverse_norms};
+  // `layers` have no elements yet. Throws std::bad_alloc.
+  CacheMemory(int64_t blocks, std::vector<kernels::PagedCache> layers)
+      : layers_(std::move(layers)) {
+    for (kernels::PagedCache& layer : layers_) {
       const int64_t bytes = blocks * layer.block_bytes();
       std::byte* const memory = static_cast<std::byte*>(::operator new(bytes, kAlignment));
       memory_.emplace_back(memory);
@@ -39,7 +31,6 @@ class CacheMemory {
       constexpr int64_t kPage = 4096;
       for (int64_t at = 0; at < bytes; at += kPage) memory[at] = std::byte{0};
       layer.elements = memory;
-      layers_.push_back(layer);
       bytes_ += bytes;
     }
   }

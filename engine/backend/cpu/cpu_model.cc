@@ -11,22 +11,21 @@
 namespace triptych::cpu {
 namespace {
 
-// Elements of a cache row in each slot of a group of layers, without inverse norms.
-std::vector<int64_t> SlotWidths(const ModelConfig& config, const CacheGeometry& geometry) {
-  std::vector<int64_t> widths = CacheRowElements(config);
-  for (int64_t& width : widths) width -= config.NormedKeys();
-  widths.resize(geometry.slots());  // with several groups, all are equal
-  return widths;
-}
-
-// Elements of a slot's rows that are rotated together.
-std::vector<int64_t> SlotRotations(const ModelConfig& config, const CacheGeometry& geometry,
-                                   CacheFormat format) {
-  std::vector<int64_t> rotations;
+// The cache of each slot of a group of layers. With several groups, the slots are alike.
+std::vector<kernels::PagedCache> Slots(const ModelConfig& config, const CacheGeometry& geometry,
+                                       const BackendOptions& options) {
+  const CacheFormat format = options.cache_format;
+  std::vector<kernels::PagedCache> slots;
   for (int64_t i = 0; i < geometry.slots(); ++i) {
-    rotations.push_back(CacheRotation(config, i, format));
+    slots.push_back({.elements = nullptr,
+                     .format = format,
+                     .row_width = CacheRowElements(config, i) - config.NormedKeys(),
+                     .block_positions = options.block_positions,
+                     .rotation = CacheRotation(config, i, format),
+                     .wide = WideNumbers(config, format),
+                     .inverse_norms = config.NormedKeys()});
   }
-  return rotations;
+  return slots;
 }
 
 }  // namespace
@@ -44,9 +43,7 @@ CpuModel::CpuModel(const ModelConfig& config, std::shared_ptr<const CpuWeights> 
       context_(std::move(context)),
       info_(MakeInfo(config, options, weights_->expand_from)),
       groups_(info_.geometry.Groups().count()),
-      cache_(info_.blocks, options.block_positions, SlotWidths(config, info_.geometry),
-             options.cache_format, SlotRotations(config, info_.geometry, options.cache_format),
-             config.NormedKeys()) {
+      cache_(info_.blocks, Slots(config, info_.geometry, options)) {
   info_.cache_bytes = cache_.bytes();
   info_.verifies_drafts = true;
   for (const CpuWeights::Layer& layer : weights_->layers) {

@@ -72,7 +72,11 @@ class LatentLayerTest : public testing::TestWithParam<std::pair<const std::strin
         PackLatent(layer.shape, weights, format, rotation, /*expand=*/true, context.pool);
     const int64_t row_width = layer.shape.rank + kRope;
     const int64_t norms = layer.shape.normed_keys;
-    const CacheMemory cache(4, 8, {row_width}, CacheFormat::kFloat32, {}, norms);
+    const CacheMemory cache(4, {{.elements = nullptr,
+                                 .format = CacheFormat::kFloat32,
+                                 .row_width = row_width,
+                                 .block_positions = 8,
+                                 .inverse_norms = norms}});
     std::fill_n(static_cast<float*>(cache.layer(0).elements), 4 * 8 * (row_width + norms),
                 std::nanf(""));
     const std::vector<int32_t> blocks = {2, 0, 3};
