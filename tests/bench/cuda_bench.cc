@@ -48,16 +48,18 @@ class RandomCudaWeights final : public CudaWeightSource {
   CudaSharedWeights Shared() override {
     CudaSharedWeights shared;
     // As in trained models, the likeliest tokens get most of the probability.
-    shared.final_norm.weight.assign(config_.hidden_size, 6);
+    shared.final_norm.weight = {.size = config_.hidden_size, .elements = {}, .constant = 6};
     const int64_t width = config_.RotaryDim();
-    shared.rotation.resize(config_.max_position_embeddings * width);
+    std::vector<float>& rotation = shared.rotation.elements;
+    rotation.resize(config_.max_position_embeddings * width);
+    shared.rotation.size = std::ssize(rotation);
     for (int64_t p = 0; p < config_.max_position_embeddings; ++p) {
       for (int64_t i = 0; i < width / 2; ++i) {
         const double angle = static_cast<double>(p) *
                              std::pow(config_.rope_theta,
                                       -2.0 * static_cast<double>(i) / static_cast<double>(width));
-        shared.rotation[p * width + i] = static_cast<float>(std::cos(angle));
-        shared.rotation[p * width + width / 2 + i] = static_cast<float>(std::sin(angle));
+        rotation[p * width + i] = static_cast<float>(std::cos(angle));
+        rotation[p * width + width / 2 + i] = static_cast<float>(std::sin(angle));
       }
     }
     return shared;
@@ -71,7 +73,8 @@ class RandomCudaWeights final : public CudaWeightSource {
     std::mt19937_64 generator(static_cast<uint64_t>(index));
     std::normal_distribution<float> normal(0,
                                            1 / std::sqrt(static_cast<float>(config_.hidden_size)));
-    for (float& element : layer.router) element = normal(generator);
+    layer.router.elements.resize(layer.router.size);
+    for (float& element : layer.router.elements) element = normal(generator);
     return layer;
   }
   CudaExpert Expert(int64_t, int64_t) override { return ExpertShapes(config_); }

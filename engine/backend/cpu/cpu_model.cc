@@ -106,8 +106,9 @@ std::span<const float> CpuModel::Step(const StepInput& step) {
 std::optional<ExpertLoad> CpuModel::expert_load() const {
   if (config_.experts.n_routed_experts == 0) return std::nullopt;
   ExpertLoad load;
-  for (const CpuWeights::Layer& layer : weights_->layers)
+  for (const CpuWeights::Layer& layer : weights_->layers) {
     AddExpertLoad(layer.mlp->expert_rows(), load);
+  }
   return load;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "engine/backend/cuda/device.cuh"
@@ -86,13 +87,19 @@ __global__ void FillRandomly(BFloat16* x, int64_t size, uint64_t seed, float dev
 
 void Activate(HiddenAct activation, bool gated, const BFloat16* x, const float* bias, int width,
               int rows, BFloat16* y, cudaStream_t stream) {
-  if (gated && activation == HiddenAct::kSilu && bias == nullptr && width % 8 == 0) {
-    Launch(GatedSilu, dim3((width / 8 + kThreads - 1) / kThreads, rows), kThreads, 0, stream, x,
-           width, y);
-    return;
+  const bool by_eights =
+      gated && activation == HiddenAct::kSilu && bias == nullptr && width % 8 == 0;
+  const int columns = by_eights ? width / 8 : width;
+  for (int first = 0; first < rows; first += kMostGridRows) {
+    const dim3 grid((columns + kThreads - 1) / kThreads, std::min(rows - first, kMostGridRows));
+    const BFloat16* const from = x + first * int64_t{width} * (gated ? 2 : 1);
+    BFloat16* const to = y + first * int64_t{width};
+    if (by_eights) {
+      Launch(GatedSilu, grid, kThreads, 0, stream, from, width, to);
+    } else {
+      Launch(ActivateRows, grid, kThreads, 0, stream, activation, gated, from, bias, width, to);
+    }
   }
-  Launch(ActivateRows, dim3((width + kThreads - 1) / kThreads, rows), kThreads, 0, stream,
-         activation, gated, x, bias, width, y);
 }
 
 void AddBias(float* x, const float* bias, int width, int rows, cudaStream_t stream) {

@@ -29,9 +29,8 @@ namespace {
 
 using namespace cuda;  // NOLINT: this folder's own
 
-// Kernels map rows or sequences to a grid dimension, which is at most 65535.
 constexpr int64_t kMostStepTokens = 32768;
-constexpr int kMostGridRows = 32768;
+static_assert(kMostStepTokens + 64 <= kMostGridRows);  // padding adds at most 63 rows
 constexpr size_t kMostGraphs = 128;
 constexpr int kMostGraphRows = 512;
 // Products of fewer rows take as long: an H100 multiplies some 260 rows in the time in which it
@@ -48,7 +47,7 @@ int Select(int device) {
 }  // namespace
 
 void CheckCudaConfig(const ModelConfig& config) {
-  constexpr int64_t kMostHeads = 65535;  // a grid dimension
+  constexpr int kMostHeads = kMostGridRows;
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const AttentionLayout layout = LayoutOf(config, i, /*block_positions=*/1);
@@ -235,7 +234,9 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
 }
 
 DeviceArray<float> CudaModel::Impl::Upload(const CudaVector& vector) {
-  DeviceArray<float> array(vector);
+  DeviceArray<float> array =
+      vector.elements.empty() ? DeviceArray<float>(std::vector<float>(vector.size, vector.constant))
+                              : DeviceArray<float>(vector.elements);
   info_.device_memory->weight_bytes += array.bytes();
   return array;
 }
@@ -715,8 +716,8 @@ void CudaModel::Impl::Attend(const DeviceLayer& layer, const StepShape& shape) {
   };
   // Attends rows first to end - 1 by a split-KV kernel, in batches that the workspace has room for.
   const auto split = [&](int first, int end, int splits, const auto& attend) {
-    const auto most = static_cast<int>(
-        std::min<int64_t>(workspace_.split_stats.size() / (int64_t{layout.heads} * splits), 32768));
+    const auto most = static_cast<int>(std::min<int64_t>(
+        workspace_.split_stats.size() / (int64_t{layout.heads} * splits), kMostGridRows));
     for (; first < end; first += most) {
       attend(rows(first, std::min(most, end - first)),
              Splits{splits, workspace_.split_sums.get(), workspace_.split_stats.get()});
@@ -784,17 +785,12 @@ void CudaModel::Impl::Experts(const DeviceLayer& layer, const StepShape& shape) 
   BFloat16* const in = workspace_.mlp_in.get();
   BFloat16* const activated = workspace_.activated.get();
   const int rows = shape.rows(), choices = rows * router.choices;
-  const DeviceMatrix& experts_in = layer.experts_in;
-  const int64_t inner = layer.experts_down.inputs;
   RouteRows(router, x, buffers_.positions(), rows, workspace_.router_logits.get(), routed,
             layer.expert_totals, stream);
-  MultiplyByExperts(experts_in.shape, router, experts_in.elements.get(), x, router.choices, routed,
-                    rows, in, stream);
-  for (int first = 0; first < choices; first += kMostGridRows) {
-    Activate(config_.hidden_act, config_.GatesMlp(), in + first * experts_in.outputs, nullptr,
-             static_cast<int>(inner), std::min(choices - first, kMostGridRows),
-             activated + first * inner, stream);
-  }
+  MultiplyByExperts(layer.experts_in.shape, router, layer.experts_in.elements.get(), x,
+                    router.choices, routed, rows, in, stream);
+  Activate(config_.hidden_act, config_.GatesMlp(), in, nullptr,
+           static_cast<int>(layer.experts_down.inputs), choices, activated, stream);
   MultiplyByExperts(layer.experts_down.shape, router, layer.experts_down.elements.get(), activated,
                     1, routed, rows, workspace_.expert_outputs.get(), stream);
   AddExperts({.outputs = workspace_.expert_outputs.get(),
@@ -839,9 +835,18 @@ std::string CudaModel::Impl::DescribeKernels() const {
                                 : SupportsGroupedDecode(layout) ? "grouped"
                                                                 : "general";
   const char* const prompts = info_.expand_from ? ", prompts expanded" : "";
-  return attention + " attention" + prompts + ", " +
-         std::to_string(matmuls_.prepared_for_cublaslt()) + " of " +
-         std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
+  std::string text =
+      attention + " attention" + prompts + ", " + std::to_string(matmuls_.prepared_for_cublaslt()) +
+      " of " + std::to_string(matmuls_.prepared()) + " products by cuBLASLt " + CublasLtVersion();
+  for (const DeviceLayer& layer : layers_) {
+    if (!layer.experts_in.defined()) continue;
+    const int by_tensor_cores = (TensorCoresMultiply(layer.experts_in.shape) ? 1 : 0) +
+                                (TensorCoresMultiply(layer.experts_down.shape) ? 1 : 0);
+    // Layers with experts have equal shapes.
+    return text + ", " + std::to_string(by_tensor_cores) +
+           " of 2 products of experts by tensor cores";
+  }
+  return text;
 }
 
 CudaModel::CudaModel(const ModelConfig& config, CudaWeightSource& weights,

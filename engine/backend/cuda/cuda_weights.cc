@@ -9,10 +9,9 @@ CudaMatrix Shape(int64_t outputs, int64_t inputs) {
   return {.outputs = outputs, .inputs = inputs, .elements = {}};
 }
 
-CudaVector Ones(int64_t size) { return CudaVector(static_cast<size_t>(size), 1.0f); }
-CudaVector Bias(bool present, int64_t size) {
-  return present ? CudaVector(static_cast<size_t>(size)) : CudaVector{};
-}
+CudaVector Ones(int64_t size) { return {.size = size, .elements = {}, .constant = 1}; }
+CudaVector Zeros(int64_t size) { return {.size = size, .elements = {}}; }
+CudaVector Bias(bool present, int64_t size) { return Zeros(present ? size : 0); }
 
 CudaNorm Norm(const ModelConfig& config) {
   const int64_t width = config.hidden_size;
@@ -65,7 +64,7 @@ void AddMlp(const ModelConfig& config, int64_t inner, CudaMatrix& in, CudaMatrix
 void AddExperts(const ModelConfig& config, CudaLayerWeights& layer) {
   const ExpertsConfig& experts = config.experts;
   const int64_t count = experts.n_routed_experts;
-  layer.router = CudaVector(static_cast<size_t>(count * config.hidden_size));
+  layer.router = Zeros(count * config.hidden_size);
   layer.router_bias = Bias(experts.topk_method == TopkMethod::kNoauxTc, count);
   layer.shared_gate = Bias(experts.shared_expert_gate, config.hidden_size);
   AddMlp(config, experts.shared_expert_intermediate_size, layer.mlp_in, layer.mlp_down);
@@ -113,11 +112,11 @@ int64_t DeviceBytes(const CudaLayerWeights& layer) {
        {&layer.in_bias, &layer.q_norm, &layer.k_norm, &layer.query_norm, &layer.query_up_bias,
         &layer.latent_norm, &layer.o_bias, &layer.mlp_in_bias, &layer.mlp_down_bias, &layer.router,
         &layer.router_bias, &layer.shared_gate}) {
-    bytes += 4 * static_cast<int64_t>(vector->size());
+    bytes += 4 * vector->size;
   }
   for (const CudaNorm* norm : {&layer.attention_norm, &layer.attention_output_norm, &layer.mlp_norm,
                                &layer.mlp_output_norm}) {
-    bytes += 4 * static_cast<int64_t>(norm->weight.size() + norm->bias.size());
+    bytes += 4 * (norm->weight.size + norm->bias.size);
   }
   return bytes;
 }

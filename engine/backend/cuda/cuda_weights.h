@@ -19,8 +19,13 @@ struct CudaMatrix {
   bool defined() const { return outputs > 0; }
 };
 
-// Float32; empty if the model has none.
-using CudaVector = std::vector<float>;
+// [size], float32; of size 0 if the model has none. A vector with a size but no elements is filled
+// on the device with `constant`.
+struct CudaVector {
+  int64_t size = 0;
+  std::vector<float> elements;
+  float constant = 0;
+};
 
 struct CudaNorm {
   CudaVector weight;  // [D], or empty if there is no norm
@@ -79,7 +84,7 @@ struct CudaSharedWeights {
   CudaNorm final_norm;        // already multiplied by logit_multiplier
 };
 
-// The shapes of one layer's weights: matrices without elements, norms of ones, biases of zeros.
+// The shapes of one layer's weights, without elements: norms of ones, other vectors of zeros.
 CudaLayerWeights LayerShapes(const ModelConfig& config, int64_t layer);
 // The shapes of a routed expert. REQUIRES: the model has experts.
 CudaExpert ExpertShapes(const ModelConfig& config);

@@ -38,6 +38,9 @@ inline void Check(cudaError_t error) {
   throw CudaError(std::string("CUDA: ") + cudaGetErrorString(error));
 }
 
+// Blocks in the second and in the third dimension of a grid, at most. Kernels map rows to them.
+inline constexpr int kMostGridRows = 65535;
+
 // Limits of the current device.
 struct DeviceLimits {
   int multiprocessors = 0;

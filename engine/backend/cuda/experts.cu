@@ -336,12 +336,16 @@ void RouteRows(const ExpertRouter& router, const BFloat16* x, const int32_t* pos
          totals);
 }
 
+bool TensorCoresMultiply(const MatmulShape& shape) {
+  // Tiles copy 8 inputs and write 2 outputs at once.
+  return shape.inputs % 8 == 0 && shape.outputs % 2 == 0;
+}
+
 void MultiplyByExperts(const MatmulShape& shape, const ExpertRouter& router, const BFloat16* w,
                        const BFloat16* x, int sharing, const RoutedRows& routed, int rows, void* y,
                        cudaStream_t stream) {
   const int choices = rows * router.choices;
-  // Tiles copy 8 inputs and write 2 outputs at once.
-  if (shape.inputs % 8 != 0 || shape.outputs % 2 != 0) {
+  if (!TensorCoresMultiply(shape)) {
     GeneralMatmul(shape, w, x, choices, y, stream, {routed.experts, sharing});
     return;
   }

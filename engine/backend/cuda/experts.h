@@ -50,9 +50,12 @@ struct RoutedRows {
 void RouteRows(const ExpertRouter& router, const BFloat16* x, const int32_t* positions, int rows,
                float* logits, const RoutedRows& routed, int64_t* totals, cudaStream_t stream);
 
+// Whether tensor cores multiply by the experts' weights: if inputs are a multiple of 8 and outputs
+// are even. GeneralMatmul multiplies others.
+bool TensorCoresMultiply(const MatmulShape& shape);
+
 // Row i of y is row i / sharing of x times the weights of choice i's expert; other rows of y stay.
-// Tensor cores multiply if inputs are a multiple of 8 and outputs are even. `shape`: one expert's,
-// dense; its output is kBFloat16 or kFloat32.
+// `shape`: one expert's, dense; its output is kBFloat16 or kFloat32.
 //   w: [experts, outputs, inputs]   x: [rows * choices / sharing, inputs]
 //   y: [rows * choices, outputs]
 void MultiplyByExperts(const MatmulShape& shape, const ExpertRouter& router, const BFloat16* w,

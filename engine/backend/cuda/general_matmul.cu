@@ -8,8 +8,6 @@ namespace {
 
 constexpr int kWarps = 8;
 
-constexpr int64_t kMostGridRows = 65535;
-
 // Grid (groups of kWarps outputs, rows, heads); each warp computes one output of a row.
 __global__ void __launch_bounds__(kWarps* kWarp)
     OneOutputPerWarp(MatmulShape shape, Routing routing, const BFloat16* w, const BFloat16* x,
@@ -52,7 +50,7 @@ void GeneralMatmul(const MatmulShape& shape, const BFloat16* w, const BFloat16* 
                    void* y, cudaStream_t stream, const Routing& routing) {
   const auto blocks = static_cast<unsigned>((shape.outputs + kWarps - 1) / kWarps);
   Launch(OneOutputPerWarp,
-         dim3(blocks, static_cast<unsigned>(std::min(rows, kMostGridRows)),
+         dim3(blocks, static_cast<unsigned>(std::min<int64_t>(rows, kMostGridRows)),
               static_cast<unsigned>(shape.heads)),
          kWarps * kWarp, 0, stream, shape, routing, w, x, rows, y);
 }

@@ -6,14 +6,21 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ inline void Put(BFloat16* to, float value) { *to = ToBFloat16(value); }
-__device__ inline void Put(float* to, float value) { *to += value; }
+// Use of a norm's elements.
+struct Rounds {
+  using To = BFloat16;
+  static __device__ void Put(To* y, float value) { *y = ToBFloat16(value); }
+};
+struct Adds {
+  using To = float;
+  static __device__ void Put(To* y, float value) { *y += value; }
+};
 
-// One block for each row. Adds to y if it is float32.
-template <typename To>
+// One block for each row.
+template <typename Use>
 __global__ void __launch_bounds__(kThreads)
     NormalizeRows(NormParameters norm, const float* x, int64_t stride, const float* added,
-                  const int32_t* order, To* y) {
+                  const int32_t* order, typename Use::To* y) {
   __shared__ float sums[kWarp];
   const float* const from = x + (order != nullptr ? order[blockIdx.x] : blockIdx.x) * stride;
   const int width = norm.width;
@@ -27,10 +34,10 @@ __global__ void __launch_bounds__(kThreads)
   float squares = 0;
   for (int i = threadIdx.x; i < width; i += kThreads) squares += (at(i) - mean) * (at(i) - mean);
   const float factor = rsqrtf(BlockSum(squares, sums) / width + norm.eps);
-  To* const to = y + blockIdx.x * static_cast<size_t>(width);
+  typename Use::To* const to = y + blockIdx.x * static_cast<size_t>(width);
   for (int i = threadIdx.x; i < width; i += kThreads) {
     const float value = (at(i) - mean) * factor * norm.weight[i];
-    Put(to + i, norm.bias != nullptr ? value + norm.bias[i] : value);
+    Use::Put(to + i, norm.bias != nullptr ? value + norm.bias[i] : value);
   }
 }
 
@@ -70,15 +77,14 @@ void Normalize(const NormParameters& norm, const float* x, int64_t stride, const
            stride, order, y);
     return;
   }
-  Launch(NormalizeRows<BFloat16>, dim3(rows), kThreads, 0, stream, norm, x, stride, added, order,
-         y);
+  Launch(NormalizeRows<Rounds>, dim3(rows), kThreads, 0, stream, norm, x, stride, added, order, y);
 }
 
 void AddNormalized(const NormParameters& norm, const float* x, int rows, float* y,
                    cudaStream_t stream) {
   const float* const added = nullptr;
   const int32_t* const order = nullptr;
-  Launch(NormalizeRows<float>, dim3(rows), kThreads, 0, stream, norm, x, int64_t{norm.width}, added,
+  Launch(NormalizeRows<Adds>, dim3(rows), kThreads, 0, stream, norm, x, int64_t{norm.width}, added,
          order, y);
 }
 

@@ -17,6 +17,11 @@ __device__ inline Turn TurnOf(const float* rotation, int position, int pairs, in
   return {of_position[pair], of_position[pairs + pair]};
 }
 
+// Element i of x plus the bias, if there is one.
+__device__ inline float Biased(const float* x, const float* bias, int i) {
+  return bias != nullptr ? x[i] + bias[i] : x[i];
+}
+
 // Elements 2i and 2i + 1 of a vector; the second is 0 beyond its end.
 struct Pair {
   float even;
@@ -46,9 +51,10 @@ __global__ void __launch_bounds__(kMeasuringThreads) MeasureHeads(GroupedRows g,
   const int first = blockIdx.y == 0 ? 0 : g.heads * g.width;
   const int count = (blockIdx.y == 0 ? g.heads : g.groups) * g.width;
   const float* const x = g.projected + row * (g.heads + 2 * g.groups) * g.width + first;
+  const float* const bias = g.bias != nullptr ? g.bias + first : nullptr;
   float squares = 0;
   for (int i = threadIdx.x; i < count; i += kMeasuringThreads) {
-    const float value = g.bias != nullptr ? x[i] + g.bias[first + i] : x[i];
+    const float value = Biased(x, bias, i);
     squares += value * value;
   }
   const float factor = rsqrtf(BlockSum(squares, sums) / count + g.norm_eps);
@@ -108,13 +114,13 @@ __global__ void __launch_bounds__(kLatentThreads)
   if (l.norm != nullptr) {
     float squares = 0;
     for (int i = threadIdx.x; i < l.rank; i += kLatentThreads) {
-      const float value = l.bias != nullptr ? x[i] + l.bias[i] : x[i];
+      const float value = Biased(x, l.bias, i);
       squares += value * value;
     }
     factor = rsqrtf(BlockSum(squares, sums) / l.rank + l.norm_eps);
   }
   for (int i = threadIdx.x; i < l.rank; i += kLatentThreads) {
-    const float value = l.bias != nullptr ? x[i] + l.bias[i] : x[i];
+    const float value = Biased(x, l.bias, i);
     y[i] = ToBFloat16(l.norm != nullptr ? value * factor * l.norm[i] : value);
   }
   const float* const bias = l.bias != nullptr ? l.bias + l.rank : nullptr;
@@ -122,11 +128,6 @@ __global__ void __launch_bounds__(kLatentThreads)
     Write(Read(x + l.rank, bias, i, l.d_rope),
           TurnOf(l.rotation, locations.positions[row], l.d_rope / 2, i), i, l.d_rope, y + l.rank);
   }
-}
-
-// Elements i of x plus the bias, if there is one.
-__device__ inline float Biased(const float* x, const float* bias, int i) {
-  return bias != nullptr ? x[i] + bias[i] : x[i];
 }
 
 // The factor by which the warp's lanes multiply a vector to divide it by its norm.

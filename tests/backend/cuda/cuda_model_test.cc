@@ -31,6 +31,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -91,12 +92,25 @@ TEST_F(CudaModelLoadTest, InfoIsThatOfTheConfigAndTheDevice) {
     EXPECT_EQ(info.likely_tokens, std::min<int64_t>(info.vocab_size, 128));
     ASSERT_TRUE(info.device_memory.has_value());
     EXPECT_EQ(info.device_memory->device, "cuda:0, " + CudaDevices()[0].name);
+    const bool experts = reference.config.experts.n_routed_experts > 0;
     EXPECT_THAT(info.device_memory->kernels,
-                ContainsRegex("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+$"));
+                ContainsRegex(
+                    std::string("[0-9]+ of [0-9]+ products by cuBLASLt [0-9]+[.][0-9]+[.][0-9]+") +
+                    (experts ? ", [0-2] of 2 products of experts by tensor cores$" : "$")));
     const CudaModelBytes counted = CountCudaModelBytes(reference.config, options);
     EXPECT_EQ(info.device_memory->weight_bytes, counted.weights);
     EXPECT_EQ(info.device_memory->workspace_bytes, counted.workspace);
   }
+}
+
+TEST_F(CudaModelLoadTest, SaysWhichKernelsMultiplyByExperts) {
+  const auto kernels = [](const Reference& reference) {
+    return Load(reference, CudaOptions(reference.config, 7, 96))->info().device_memory->kernels;
+  };
+  EXPECT_THAT(kernels(FindReference("Gqa64ManyExperts")),
+              EndsWith(", 2 of 2 products of experts by tensor cores"));
+  EXPECT_THAT(kernels(FindReference("ExpertsOfGroups")),
+              EndsWith(", 1 of 2 products of experts by tensor cores"));
 }
 
 TEST_F(CudaModelLoadTest, TellsHowManyLayersAreLoaded) {
@@ -483,6 +497,11 @@ void ExpectSameShape(const CudaMatrix& a, const CudaMatrix& b) {
   EXPECT_EQ(static_cast<int64_t>(a.elements.size()), a.outputs * a.inputs);
 }
 
+void ExpectSameSize(const CudaVector& a, const CudaVector& b) {
+  EXPECT_EQ(a.size, b.size);
+  EXPECT_EQ(std::ssize(a.elements), a.size);
+}
+
 TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
   for (const char* const name : kReferenceNames) {
     const Reference& reference = FindReference(name);
@@ -503,13 +522,13 @@ TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
             &CudaLayerWeights::mlp_in_bias, &CudaLayerWeights::mlp_down_bias,
             &CudaLayerWeights::router, &CudaLayerWeights::router_bias,
             &CudaLayerWeights::shared_gate}) {
-        EXPECT_EQ((layer.*vector).size(), (shapes.*vector).size());
+        ExpectSameSize(layer.*vector, shapes.*vector);
       }
       for (CudaNorm CudaLayerWeights::*const norm :
            {&CudaLayerWeights::attention_norm, &CudaLayerWeights::attention_output_norm,
             &CudaLayerWeights::mlp_norm, &CudaLayerWeights::mlp_output_norm}) {
-        EXPECT_EQ((layer.*norm).weight.size(), (shapes.*norm).weight.size());
-        EXPECT_EQ((layer.*norm).bias.size(), (shapes.*norm).bias.size());
+        ExpectSameSize((layer.*norm).weight, (shapes.*norm).weight);
+        ExpectSameSize((layer.*norm).bias, (shapes.*norm).bias);
       }
       EXPECT_EQ(DeviceBytes(layer), DeviceBytes(shapes));
       if (!reference.config.HasExperts(i)) continue;
@@ -521,6 +540,24 @@ TEST(CudaWeightsTest, LayersHaveTheShapesThatTheConfigImplies) {
       }
     }
   }
+}
+
+// Any config.json of a few bytes can name shapes of more elements than a host has memory.
+TEST(CudaWeightsTest, HugeShapesAreCountedWithoutTheirElements) {
+  ModelConfig config = FindReference("GqaExperts").config;
+  config.hidden_size = 1 << 20;
+  config.experts.n_routed_experts = 4096;
+  constexpr int64_t kRouter = int64_t{1} << 32;
+  int64_t routers = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const CudaLayerWeights layer = LayerShapes(config, i);
+    EXPECT_TRUE(layer.router.elements.empty());
+    EXPECT_TRUE(layer.mlp_norm.weight.elements.empty());
+    EXPECT_EQ(layer.router.size, config.HasExperts(i) ? kRouter : 0);
+    routers += 4 * layer.router.size;
+  }
+  EXPECT_GT(routers, 0);
+  EXPECT_GT(CountCudaModelBytes(config, CudaOptions(config, 1, 64)).weights, routers);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/device_memory.h"
+#include "engine/backend/cuda/row_kernels.h"
 #include "tests/backend/cuda/cuda_test.h"
 
 namespace triptych::cuda::experts_test {
@@ -381,6 +382,49 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExpertProductTest,
                                          Product{"Ends", 200, 134}, Product{"OddInputs", 11, 24},
                                          Product{"OddOutputs", 24, 7}),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// --- Choices beyond a grid's rows
+
+TEST_F(DeviceExpertsTest, AGeneralProductHasMoreRowsThanAGrid) {
+  constexpr int64_t kRows = kMostGridRows + 3;
+  std::vector<float> numbers(kRows), doubled(kRows);
+  for (int64_t i = 0; i < kRows; ++i) {
+    numbers[i] = static_cast<float>(i % 100);
+    doubled[i] = 2 * numbers[i];
+  }
+  const Stream stream = MakeStream();
+  const DeviceArray<BFloat16> x(Rounded(numbers)), w(Rounded({2}));
+  const DeviceArray<float> y(kRows);
+  Check(cudaDeviceSynchronize());
+  GeneralMatmul(Dense(1, 1, MatmulOutput::kFloat32), w.get(), x.get(), kRows, y.get(),
+                stream.get());
+  Check(cudaStreamSynchronize(stream.get()));
+  EXPECT_EQ(Read(y), doubled);
+}
+
+TEST_F(DeviceExpertsTest, MoreRowsThanAGridHasAreActivated) {
+  constexpr int kRows = kMostGridRows + 3, kPeriod = 16;
+  // Widths of the kernel for any width and of that for multiples of 8.
+  for (const int width : {1, 8}) {
+    const std::vector<BFloat16> period = Rounded(Normal(int64_t{kPeriod} * 2 * width, 1));
+    std::vector<BFloat16> x;
+    for (int64_t i = 0; i < int64_t{kRows} * 2 * width; ++i) x.push_back(period[i % period.size()]);
+    const Stream stream = MakeStream();
+    const DeviceArray<BFloat16> device_x(x), y(int64_t{kRows} * width);
+    Check(cudaDeviceSynchronize());
+    Activate(HiddenAct::kSilu, /*gated=*/true, device_x.get(), nullptr, width, kRows, y.get(),
+             stream.get());
+    Check(cudaStreamSynchronize(stream.get()));
+    const std::vector<BFloat16> activated = Read(y);
+    for (int64_t i = 0; i < y.size(); ++i) {
+      const int64_t row = i / width % kPeriod, column = i % width;
+      const float gate = __bfloat162float(period[row * 2 * width + column]);
+      const float up = __bfloat162float(period[row * 2 * width + width + column]);
+      const float expected = gate / (1 + std::exp(-gate)) * up;
+      ASSERT_NEAR(__bfloat162float(activated[i]), expected, 0.01f * std::abs(expected)) << i;
+    }
+  }
+}
 
 // --- The sum
 

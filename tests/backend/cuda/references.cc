@@ -96,6 +96,12 @@ void Visit(Archive& archive, CudaMatrix& matrix) {
 }
 
 template <typename Archive>
+void Visit(Archive& archive, CudaVector& vector) {
+  archive(vector.elements);
+  vector.size = static_cast<int64_t>(vector.elements.size());
+}
+
+template <typename Archive>
 void Visit(Archive& archive, CudaNorm& norm) {
   archive(norm.weight, norm.bias);
 }

@@ -1,7 +1,9 @@
-// Tests of Inspect and VerifyDevice, which commands of triptych-model call, on the emulated GPU.
+// Tests of Inspect, Plan and VerifyDevice, which commands of triptych-model call, on the emulated
+// GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 #include "engine/kernels/context.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/tools/inspect.h"
+#include "engine/tools/plan/plan.h"
 #include "engine/tools/research/verify.h"
 #include "tests/backend/cuda/emulation/emulation.h"
 #include "tests/backend/cuda/refused_model.h"
@@ -25,6 +28,7 @@ namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 using testing::ThrowsMessage;
 
 const std::filesystem::path kModel = TRIPTYCH_MODELS_DIR "/shakespeare-mla";
@@ -76,6 +80,38 @@ TEST(InspectOnGpu, RefusesADeviceThatIsNotThere) {
   EXPECT_THAT(
       [] { Inspect(kModel, /*list_tensors=*/false, "cuda:1"); },
       ThrowsMessage<std::invalid_argument>("cuda:1 is not available; allowed: cpu, cuda:0"));
+}
+
+std::string Planned(const PlanOptions& options) {
+  testing::internal::CaptureStdout();
+  Plan(options);
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(PlanOnGpu, MemoryIsTheFreeMemoryOfTheGpu) {
+  constexpr int64_t kBytes = int64_t{5} << 30;
+  const emulation::LimitsScope limits({.memory_bytes = emulation::MemoryInUse() + kBytes});
+  PlanOptions options{.model = kModel, .device = "cuda", .json = true};
+  const std::string on_gpu = Planned(options);
+  options.memory = kBytes;
+  EXPECT_EQ(on_gpu, Planned(options));
+  options.device = "cpu";
+  EXPECT_EQ(on_gpu, Planned(options));
+  options.memory = kBytes / 2;
+  EXPECT_NE(on_gpu, Planned(options));
+}
+
+TEST(PlanOnGpu, RefusesInOneLineWhatTheGpuDoesNotServe) {
+  const TempDir directory;
+  WriteRefusedModel(directory.path());
+  EXPECT_THAT([&] { Plan({.model = directory.path(), .device = "cuda:0"}); },
+              ThrowsMessage<LoadError>(StartsWith(kRefusal)));
+  EXPECT_THAT([] { Plan({.model = kModel, .device = "cuda:1"}); },
+              ThrowsMessage<std::invalid_argument>(
+                  "--device: cuda:1 is not available; allowed: cpu, cuda:0"));
+  const emulation::LostDeviceScope lost;
+  EXPECT_THAT([] { Plan({.model = kModel, .device = "cuda"}); },
+              ThrowsMessage<LoadError>("cuda:0: CUDA: unspecified launch failure"));
 }
 
 class VerifyOnGpuTest : public testing::Test {

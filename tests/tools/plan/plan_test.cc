@@ -918,7 +918,7 @@ TEST_F(GpuPlanTest, BytesAreTheCudaBackends) {
                                        &layer.mlp_in, &layer.mlp_down}) {
         elements += matrix->outputs * matrix->inputs;
       }
-      floats += std::ssize(layer.router) + std::ssize(layer.shared_gate);
+      floats += layer.router.size + layer.shared_gate.size;
       if (config.HasExperts(i)) of_experts += DeviceBytes(ExpertShapes(config)) / 2;
     }
     const int64_t choices = config.experts.num_experts_per_tok;

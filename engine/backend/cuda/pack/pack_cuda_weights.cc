@@ -17,7 +17,8 @@ namespace {
 CudaVector ToVector(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const at::Tensor floats = tensor.to(at::kFloat).contiguous();
-  return {floats.data_ptr<float>(), floats.data_ptr<float>() + floats.numel()};
+  const float* const elements = floats.data_ptr<float>();
+  return {.size = floats.numel(), .elements = {elements, elements + floats.numel()}};
 }
 
 CudaNorm ToNorm(const NormWeights& norm) {
@@ -92,7 +93,7 @@ CudaSharedWeights CheckpointCudaWeights::Shared() {
       .local_rotation = ToVector(rotary.local.Table()),
       .final_norm = TakeNorm(kFinalNormName)};
   for (CudaVector* part : {&shared.final_norm.weight, &shared.final_norm.bias}) {
-    for (float& element : *part) element *= static_cast<float>(config_.logit_multiplier);
+    for (float& element : part->elements) element *= static_cast<float>(config_.logit_multiplier);
   }
   return shared;
 }
