@@ -21,7 +21,7 @@ inline constexpr size_t kMaxMaskStates = 4096;            // of the computation 
 inline constexpr size_t kMaxMaskSteps = size_t{1} << 17;  // likewise: positions followed
 inline constexpr size_t kMaxComparisons = size_t{1}
                                           << 20;  // of a schema's parts: positions, values
-// Of a schema's patterns, and of a regular expression: nodes compiled and positions followed.
+// Nodes compiled and positions followed, of a schema's patterns and of a regular expression.
 inline constexpr size_t kMaxReadingSteps = size_t{1} << 18;
 inline constexpr size_t kMaxCommonStates = 4096;  // of a pattern together with a format
 inline constexpr size_t kMaxCachedMaskBytes = size_t{32} << 20;  // of a TokenGrammar

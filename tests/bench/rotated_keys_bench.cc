@@ -118,12 +118,15 @@ class RoundedModel {
   }
 
   static at::Tensor Rounded(const Rounding& rounding, const Parts& parts, const at::Tensor& rows) {
+    if (!rounding.wide) {
+      return AsCached(rows, rounding.format,
+                      parts.head > 0 ? parts.head : std::gcd(parts.rest, parts.keys));
+    }
     const at::Tensor keys = rows.narrow(-1, parts.keys_first ? 0 : parts.rest, parts.keys);
     const at::Tensor rest = rows.narrow(-1, parts.keys_first ? parts.keys : 0, parts.rest);
-    const int64_t wide = rounding.wide ? parts.keys : 0;
-    const int64_t width =
-        parts.head > 0 ? parts.head : std::gcd(parts.rest, rounding.wide ? 2 * wide : parts.keys);
-    const at::Tensor rounded = AsCached(at::cat({rest, keys}, -1), rounding.format, width, wide);
+    const at::Tensor rounded =
+        AsCached(at::cat({rest, keys}, -1), rounding.format,
+                 parts.head > 0 ? parts.head : std::gcd(parts.rest, 2 * parts.keys), parts.keys);
     const std::vector<at::Tensor> apart = rounded.split_with_sizes({parts.rest, parts.keys}, -1);
     return parts.keys_first ? at::cat({apart[1], apart[0]}, -1) : rounded;
   }

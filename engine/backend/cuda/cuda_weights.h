@@ -19,8 +19,8 @@ struct CudaMatrix {
   bool defined() const { return outputs > 0; }
 };
 
-// [size], float32; of size 0 if the model has none. A vector with a size but no elements is filled
-// on the device with `constant`.
+// [size], float32; of size 0 if the model has none. A vector with a size but no elements has
+// `constant` in all of them on the device.
 struct CudaVector {
   int64_t size = 0;
   std::vector<float> elements;
