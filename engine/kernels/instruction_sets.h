@@ -12,8 +12,8 @@
 
 namespace triptych::kernels {
 
-// True if this CPU adds products of four bytes at once in vectors of 512 bits (AVX512-VNNI). Those
-// of AVX3_DL do; of AVX3, some.
+// True if this CPU adds products of four bytes at once in vectors of 512 bits (AVX512-VNNI). Every
+// processor of AVX3_DL does, and some of AVX3.
 inline bool HasByteProducts() {
 #if HWY_ARCH_X86_64
   return __builtin_cpu_supports("avx512vnni") != 0;

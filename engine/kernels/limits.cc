@@ -83,7 +83,7 @@ struct BFloat16 : Float32 {
 #endif
 
 // Products of integer weights and bytes, as in the kernels.
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+#if TRIPTYCH_ADDS_QUADS
 struct QuadsAtOnce {
   using Tag = hn::ScalableTag<int32_t>;
   using Vec = hn::Vec<Tag>;
@@ -94,7 +94,7 @@ struct QuadsAtOnce {
 };
 #endif
 
-#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
+#if TRIPTYCH_ADDS_BYTE_PAIRS
 struct QuadsInPairs {
   using Tag = hn::ScalableTag<int16_t>;
   using Vec = hn::Vec<Tag>;
@@ -131,7 +131,7 @@ using Int8 = QuadsAtOnce;
 using Int4 = QuadsAtOnce;
 #else
 using Int8 = Pairs;
-#if TRIPTYCH_INT4_AS_BYTES
+#if TRIPTYCH_ADDS_BYTE_PAIRS
 using Int4 = QuadsInPairs;
 #else
 using Int4 = Pairs;

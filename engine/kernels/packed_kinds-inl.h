@@ -104,7 +104,7 @@ struct BFloat16Dot {
 // weights, and the scale. A unit's accumulators begin as Start and are 32-bit integers after
 // Finish.
 
-#if TRIPTYCH_INT4_AS_BYTES
+#if TRIPTYCH_ADDS_QUADS || TRIPTYCH_ADDS_BYTE_PAIRS
 // Four inputs per word, in order.
 template <WeightFormat kIntegers>
 struct Quads {
@@ -127,7 +127,7 @@ struct Quads {
 };
 #endif
 
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+#if TRIPTYCH_ADDS_QUADS
 // Added four at a time.
 template <WeightFormat kIntegers>
 struct QuadsAtOnce : Quads<kIntegers> {
@@ -139,7 +139,7 @@ struct QuadsAtOnce : Quads<kIntegers> {
 };
 #endif
 
-#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
+#if TRIPTYCH_ADDS_BYTE_PAIRS
 // Added two at a time, to 16-bit lanes.
 template <WeightFormat kIntegers>
 struct QuadsInPairs : Quads<kIntegers> {
@@ -232,7 +232,7 @@ using Int8 = QuadsAtOnce<WeightFormat::kInt8>;
 using Int4 = QuadsAtOnce<WeightFormat::kInt4>;
 #else
 using Int8 = Pairs<WeightFormat::kInt8>;
-#if TRIPTYCH_INT4_AS_BYTES
+#if TRIPTYCH_ADDS_BYTE_PAIRS
 using Int4 = QuadsInPairs<WeightFormat::kInt4>;
 #else
 using Int4 = Pairs<WeightFormat::kInt4>;

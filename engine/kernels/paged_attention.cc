@@ -468,7 +468,7 @@ const float* StoredQueries(const float* q, int64_t q_stride, const PagedRowLayou
         float* const to = stored + (t * layout.heads + head) * width;
         for (int64_t c = 0; c < wide; ++c) {
           to[2 * c] = rotation * from[others + c];
-          to[2 * c + 1] = to[2 * c] / kWideSteps;
+          to[2 * c + 1] = to[2 * c] / static_cast<float>(kWideSteps);
         }
         std::copy_n(from, others, to + 2 * wide);
         Hadamard(to + 2 * wide, others, cache.rotation);
@@ -532,21 +532,21 @@ void RunShared(const BundleAttention<Element>& attention, const Plan& plan,
 }  // namespace
 
 void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
-                    const PagedRowLayout& rows, const PagedScores& scores,
+                    const PagedRowLayout& layout, const PagedScores& scores,
                     std::span<const TokenRun> runs, float* out, int64_t out_stride,
                     KernelContext& context) {
   if (runs.empty()) return;
   const Workspace::Scope scope(context.workspace);
-  const PagedRowLayout layout = StoredLayout(rows, cache);
-  const Plan plan = MakePlan(layout, scores, runs, context);
+  const PagedRowLayout stored = StoredLayout(layout, cache);
+  const Plan plan = MakePlan(stored, scores, runs, context);
   if (cache.rotation > 1 || cache.wide > 0) {
-    q = StoredQueries(q, q_stride, rows, runs, cache, context);
-    q_stride = layout.heads * layout.key_width;
+    q = StoredQueries(q, q_stride, layout, runs, cache, context);
+    q_stride = stored.heads * stored.key_width;
   }
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element* elements) {
-    const BundleAttention<Element> attention(q, q_stride, cache, elements, layout, scores, out,
+    const BundleAttention<Element> attention(q, q_stride, cache, elements, stored, scores, out,
                                              out_stride);
-    const Scratch<Element>* scratch = TakeScratch<Element>(plan, layout, cache, context);
+    const Scratch<Element>* scratch = TakeScratch<Element>(plan, stored, cache, context);
     if (plan.tasks == 1 || plan.count() >= int64_t{4} * context.pool.threads()) {
       RunWhole(attention, plan, scratch, context);
     } else {

@@ -33,8 +33,7 @@ struct PagedScores {
   int64_t Begin(int64_t position) const { return position < window ? 0 : position - window + 1; }
 };
 
-// softmax(scores) v over rows that WritePagedRows wrote. REQUIRES: if rows have wide numbers, there
-// is one group, whose key ends with them, and whose value has none. The queries of a run are its
+// softmax(scores) v over rows that WritePagedRows wrote. The queries of a run are its
 // tokens: query i attends positions scores.Begin(start + i) to start + i. Blocks that no query
 // attends are not read, and their numbers may be any.
 //   q: [tokens, heads, key_width], q_stride elements from one token to the next
@@ -43,6 +42,8 @@ struct PagedScores {
 // summation depends on a token's position only, so its result depends neither on the rest of the
 // batch nor on the number of threads. REQUIRES, for that: the rows of its sequence's later tokens
 // in the same call are finite, and so are earlier ones in the block of the first one attended.
+// REQUIRES: if rows have wide numbers, there is one group; its key ends with them, and its value
+// has none.
 void PagedAttention(const float* q, int64_t q_stride, const PagedCache& cache,
                     const PagedRowLayout& layout, const PagedScores& scores,
                     std::span<const TokenRun> runs, float* out, int64_t out_stride,

@@ -102,19 +102,23 @@ int64_t CopyGroup(const float* row, int64_t begin, int64_t count, const PagedCac
   for (int64_t c = 0; c < halves; ++c) {
     group[c] = row[cache.row_width - cache.wide + (begin + c) / 2];
   }
-  std::copy_n(row + begin + halves - 2 * cache.wide, count - halves, group + halves);
-  Hadamard(group + halves, count - halves, cache.rotation);
+  if (halves < count) {
+    std::copy_n(row + begin + halves - 2 * cache.wide, count - halves, group + halves);
+    Hadamard(group + halves, count - halves, cache.rotation);
+  }
   return halves;
 }
 
-// A number divided by its scale, in steps of 1 / steps.
-int64_t RoundTo(float number, float inverse_scale, float steps, float most) {
+// A number divided by its scale, in steps of 1 / steps, at most `most` of the scale; 0 if the scale
+// is 0 or NaN.
+int64_t RoundTo(float number, float inverse_scale, int64_t steps, float most) {
   if (!(inverse_scale > 0)) return 0;
-  const float rounded = std::nearbyint(number * inverse_scale * steps);
-  return static_cast<int64_t>(std::clamp(rounded, -most * steps, most * steps));
+  const auto factor = static_cast<float>(steps);
+  const float rounded = std::nearbyint(number * inverse_scale * factor);
+  return static_cast<int64_t>(std::clamp(rounded, -most * factor, most * factor));
 }
 
-// The same, rounded to integers.
+// Writes elements of some columns of a block, rounded to integers.
 template <typename Element>
 void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& columns,
                    ElementRange range, const PagedCache& cache, int64_t block) {
@@ -136,9 +140,9 @@ void WriteIntegers(const float* rows, int64_t rows_stride, const Columns& column
         SetInteger(elements, begin + c, columns.first + i, stride, value);
       };
       for (int64_t c = 0; c < halves; c += 2) {
-        const int64_t sixteenths = RoundTo(group[c], inverse, kWideSteps, kMost);
-        const int64_t low = ((sixteenths + 8) & 15) - 8;
-        set(c, (sixteenths - low) / 16);
+        const int64_t all = RoundTo(group[c], inverse, kWideSteps, kMost);
+        const int64_t low = ((all + kWideSteps / 2) & (kWideSteps - 1)) - kWideSteps / 2;
+        set(c, (all - low) / kWideSteps);
         set(c + 1, low);
       }
       for (int64_t c = halves; c < count; ++c) set(c, RoundTo(group[c], inverse, 1, kMost));
@@ -193,7 +197,8 @@ void ReadColumns(const PagedCache& cache, int64_t block, const Columns& columns,
   }
   for (int64_t c = 0; c < cache.wide; ++c) {
     for (int64_t i = 0; i < columns.count; ++i) {
-      rows[i * width + others + c] = element(2 * c, i) + element(2 * c + 1, i) / kWideSteps;
+      rows[i * width + others + c] =
+          element(2 * c, i) + element(2 * c + 1, i) / static_cast<float>(kWideSteps);
     }
   }
   if (cache.rotation == 1) return;
@@ -213,7 +218,7 @@ void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const Toke
   for (const TokenRun& run : runs) tokens += run.count;
   VisitElements(cache.format, cache.elements, [&]<typename Element>(Element*) {
     // A task writes some elements of every row.
-    const int64_t elements = cache.row_elements(), units = CeilDiv(elements, kUnit<Element>);
+    const int64_t elements = cache.stored_elements(), units = CeilDiv(elements, kUnit<Element>);
     const int64_t tasks = std::min(units, context.pool.TaskCount(tokens * elements * kElementWork));
     context.pool.Run(tasks, [&](int64_t task) {
       const auto begin_of = [&](int64_t i) {

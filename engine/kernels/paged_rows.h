@@ -15,10 +15,10 @@ namespace triptych::kernels {
 // Positions of a panel: adjacent positions of a block, which attention reads together. Attention is
 // fastest if block_positions is a multiple of it.
 inline constexpr int64_t kPanelPositions = 16;
-// Steps of a wide number in one of its scale (PagedCache::wide).
-inline constexpr float kWideSteps = 16;
+// Steps in which a wide number is rounded (PagedCache::wide) within one of an integer.
+inline constexpr int64_t kWideSteps = 16;
 
-// One layer's cache: [blocks, row_elements, block_positions]. Within a block, element c of all
+// One layer's cache: [blocks, stored_elements, block_positions]. Within a block, element c of all
 // positions is contiguous, so that one vector holds one element of many positions, as a key and as
 // a value. With int8 and int4, a block's elements (padded to an even number of bytes per row) are
 // followed by the positions' scales [groups of a row, block_positions]. Int4Place gives the order
@@ -39,19 +39,19 @@ struct PagedCache {
   // inverse_norms. 0: there are none.
   int64_t inverse_norms = 0;
 
-  int64_t row_elements() const { return row_width + wide; }
+  int64_t stored_elements() const { return row_width + wide; }
   int64_t block_bytes() const {
     return inverse_norms_offset() +
            block_positions * inverse_norms * static_cast<int64_t>(sizeof(float));
   }
   // Bytes from a block to its inverse norms.
   int64_t inverse_norms_offset() const {
-    return block_positions * RowBytes(format, row_elements());
+    return block_positions * RowBytes(format, stored_elements());
   }
   // Bytes from a block to its scales. REQUIRES: an integer format.
   int64_t scales_offset() const {
     return inverse_norms_offset() -
-           block_positions * 2 * CeilDiv(row_elements(), kQuantizationGroup);
+           block_positions * 2 * CeilDiv(stored_elements(), kQuantizationGroup);
   }
 };
 
@@ -93,7 +93,7 @@ struct TokenRun {
 // Writes the rows of the runs' tokens, rounding to nearest, ties to even. Integers are -127 to 127,
 // or -7 to 7. Their scale is the largest magnitude of their group divided by 127, or 7, rounded to
 // bfloat16; zero if that magnitude is below 2^-100. A group with a non-finite number is NaN. Wide
-// numbers are rounded to sixteenths of the scale, of which l has -8 to 7.
+// numbers are rounded to 1 / kWideSteps of the scale: -7 to 7 in h, and -8 to 7 in l.
 // REQUIRES: a sequence's positions are written in order, from 0 on.
 //   rows: [tokens, row_width + inverse_norms], rows_stride elements from one to the next
 void WritePagedRows(const float* rows, int64_t rows_stride, std::span<const TokenRun> runs,

@@ -25,13 +25,19 @@
 #else
 #define TRIPTYCH_SOME_ADD_BYTES 0
 #endif
-// Whether kernels multiply int4 weights as bytes on every processor of the set. AVX2 suffices: the
-// products of a group fit in 16-bit sums.
-#undef TRIPTYCH_INT4_AS_BYTES
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES || HWY_TARGET == HWY_AVX2
-#define TRIPTYCH_INT4_AS_BYTES 1
+// Whether the set, or some of its processors, adds products of four bytes at once; and whether
+// kernels of its other processors add those of two, which fit in 16 bits for int4 weights.
+#undef TRIPTYCH_ADDS_QUADS
+#undef TRIPTYCH_ADDS_BYTE_PAIRS
+#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+#define TRIPTYCH_ADDS_QUADS 1
 #else
-#define TRIPTYCH_INT4_AS_BYTES 0
+#define TRIPTYCH_ADDS_QUADS 0
+#endif
+#if TRIPTYCH_SOME_ADD_BYTES || HWY_TARGET == HWY_AVX2
+#define TRIPTYCH_ADDS_BYTE_PAIRS 1
+#else
+#define TRIPTYCH_ADDS_BYTE_PAIRS 0
 #endif
 // Whether one instruction multiplies pairs of 16-bit integers and adds both products.
 #undef TRIPTYCH_ADDS_PAIRS
@@ -82,9 +88,9 @@ HWY_INLINE Sum AddBFloat16Products(Sum sum, Pairs a, Pairs b) {
 }
 #endif
 
-#if TRIPTYCH_AVX3_DL || TRIPTYCH_SOME_ADD_BYTES
+#if TRIPTYCH_ADDS_QUADS
 // Adds the products of four bytes, of which those of a are unsigned, to 32-bit integers. Inline
-// assembly for the same reason.
+// assembly, because not every processor of AVX3 has the instruction.
 template <class Sum, class Bytes>
 HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
@@ -92,7 +98,7 @@ HWY_INLINE Sum AddByteProducts(Sum sum, Bytes a, Bytes b) {
 }
 #endif
 
-#if TRIPTYCH_INT4_AS_BYTES && !TRIPTYCH_AVX3_DL
+#if TRIPTYCH_ADDS_BYTE_PAIRS
 // Adds the products of pairs of bytes, of which those of a are unsigned, to 16-bit integers, which
 // wrap: at most eight times if a has 4 bits. Inline assembly, because compilers add in the
 // product's register and then move the sum.

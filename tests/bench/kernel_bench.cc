@@ -173,7 +173,7 @@ void Decode(benchmark::State& state, const Machine& machine, const Kind& kind, C
                                   .block_positions = kBlockPositions,
                                   .rotation = CacheRotation(format, layout.value_width),
                                   .wide = format == CacheFormat::kInt4 ? kind.decoupled : 0};
-  const int64_t bytes = context * RowBytes(format, empty.row_elements());
+  const int64_t bytes = context * RowBytes(format, empty.stored_elements());
   const int64_t sequences = CopiesBeyondCaches(bytes);
   const cpu::CacheMemory cache(sequences * blocks, {empty});
   FillRandom(cache.layer(0), sequences * blocks);
