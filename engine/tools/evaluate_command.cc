@@ -21,7 +21,7 @@ struct EvaluateFlags {
 void AddSweep(CLI::App& command, SweepOptions& sweep, const std::vector<CLI::Option*>& formats) {
   CLI::Option* csv = command.add_option(
       "--sweep", sweep.csv,
-      "CSV file of the losses of every conversion of an MHA or GQA model; resumes a sweep");
+      "CSV file of the losses of an MHA or GQA model's conversions; resumes a sweep");
   for (CLI::Option* format : formats) csv->excludes(format);
   command
       .add_option("--heal-steps", sweep.heal_steps,

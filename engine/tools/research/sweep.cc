@@ -58,16 +58,14 @@ struct Point {
 // Adds MLA of keys without rotation.
 void AddLatents(const Checkpoint& from, const std::vector<at::Tensor>& covariances,
                 std::vector<Point>& points) {
-  const std::vector<KeyValueSvd> by_weight = DecomposeLayers(from);
-  const std::vector<KeyValueSvd> by_activation = DecomposeLayers(from, covariances);
+  const std::vector<KeyValueSvd> svds = DecomposeLayers(from, covariances);
   int64_t last = 0;
   for (const int64_t sixteenths : kRanks) {
     const int64_t rank = std::max<int64_t>(1, FullRank(from.config) * sixteenths / 16);
     if (rank == last) continue;
     last = rank;
     const std::vector<int64_t> ranks(from.config.num_hidden_layers, rank);
-    points.push_back({"weight", ToLatent(from, by_weight, ranks)});
-    points.push_back({"activation", ToLatent(from, by_activation, ranks)});
+    points.push_back({"activation", ToLatent(from, svds, ranks)});
   }
 }
 
@@ -117,14 +115,15 @@ std::vector<Point> Conversions(const Checkpoint& from, const Corpus& corpus,
   std::vector<Point> points = {{"none", from}};
   for (int64_t groups = config.num_key_value_heads / 2; groups >= 1; --groups) {
     if (config.num_key_value_heads % groups != 0) continue;
-    points.push_back({"pool", Convert(from,
-                                      {.attention = AttentionKind::kGqa,
-                                       .groups = groups,
-                                       .method = ConversionMethod::kPool},
-                                      source)});
-    if (rotary || config.qk_norm) continue;
-    points.push_back({"weight", ByBetterBases(from, groups, {}, windows).to});
-    points.push_back({"activation", ByBetterBases(from, groups, covariances, windows).to});
+    if (rotary || config.qk_norm) {  // no common basis
+      points.push_back({"pool", Convert(from,
+                                        {.attention = AttentionKind::kGqa,
+                                         .groups = groups,
+                                         .method = ConversionMethod::kPool},
+                                        source)});
+    } else {
+      points.push_back({"activation", ByBetterBases(from, groups, covariances, windows).to});
+    }
   }
   if (rotary) {
     AddRotaryLatents(from, "weight", 1, {}, windows, points);

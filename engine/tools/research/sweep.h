@@ -1,4 +1,4 @@
-// Loss of every conversion of a model, before and after a short training, by cache bytes.
+// Loss of a model's conversions, before and after a short training, by cache bytes.
 #ifndef TRIPTYCH_ENGINE_TOOLS_RESEARCH_SWEEP_H_
 #define TRIPTYCH_ENGINE_TOOLS_RESEARCH_SWEEP_H_
 
@@ -26,14 +26,13 @@ struct SweepOptions {
 // the first seed, each is also measured after half as many steps, in a run of its own whose rate
 // falls as the whole run's does: the change in the second half shows how flat the curve is.
 //
-// Without rotation, GQA is made by pooling and by a common basis (by weights, by activations;
-// ByBetterBases), and MLA at sixteenths of the full rank, both ways. With rotation, GQA is made by
-// pooling only, and MLA with rows of sixteenths of the model's own: by weights, by activations, and
-// by activations with two adjacent frequencies mixed as one, "folded". The width of the decoupled
-// keys in a row is the one of DecoupledWidths (latent_cut.h) that loses least on training text, as
-// converted. With normed keys, GQA is made by pooling only, too. Their rows of MLA have inverse
-// norms, which count as elements. With rotation, the latent gives up their bytes, in the
-// checkpoint's dtype.
+// Without rotation, GQA is made by a common basis (ByBetterBases), and MLA at sixteenths of the
+// full rank, both by activations. With rotation, GQA is made by pooling, and MLA with rows of
+// sixteenths of the model's own: by weights, by activations, and by activations with two adjacent
+// frequencies mixed as one, "folded". The width of the decoupled keys in a row is the one of
+// DecoupledWidths (latent_cut.h) that loses least on training text, as converted. With normed keys,
+// GQA is made by pooling, too. Their rows of MLA have inverse norms, which count as elements. With
+// rotation, the latent gives up their bytes, in the checkpoint's dtype.
 //
 // The CSV has a line that identifies the sweep, and one row for each point, seed and format of the
 // cache:

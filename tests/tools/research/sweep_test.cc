@@ -103,10 +103,10 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   const auto rows = Rows();
   const ModelConfig& config = mha.config;
   const Corpus corpus = TestCorpus(options_.text, *options_.held_out);
-  // H = 4, D = 24: the model, two sizes of groups three ways, and sixteenths of 24 twice.
+  // H = 4, D = 24: the model, two sizes of groups, and sixteenths of 24.
   ASSERT_EQ(config.num_attention_heads, 4);
   ASSERT_EQ(config.hidden_size, 24);
-  EXPECT_EQ(rows.size(), kFormats * (1 + 2 * 3 + 2 * 6));
+  EXPECT_EQ(rows.size(), kFormats * (1 + 2 + 6));
   int moved = 0;  // losses changed by rounding of the cache, beyond the printed precision
   const auto expect = [&](const std::string& key, const Checkpoint& model) {
     for (const auto& [name, cache] : Names<CacheFormat>()) {
@@ -126,27 +126,18 @@ TEST_F(SweepTest, MeasuresEveryConversion) {
   const std::vector<Window> windows = ChoosingWindows(corpus, config);
   expect("mha none 4", mha);
   for (const int64_t groups : {2, 1}) {
-    const std::string size = std::to_string(groups);
-    expect("gqa pool " + size, Convert(mha,
-                                       {.attention = AttentionKind::kGqa,
-                                        .groups = groups,
-                                        .method = ConversionMethod::kPool},
-                                       "mha"));
-    expect("gqa weight " + size, ByBetterBases(mha, groups, {}, windows).to);
-    expect("gqa activation " + size, ByBetterBases(mha, groups, covariances, windows).to);
+    expect("gqa activation " + std::to_string(groups),
+           ByBetterBases(mha, groups, covariances, windows).to);
   }
   for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
-    const std::string size = std::to_string(rank);
-    expect("mla weight " + size,
-           Convert(mha, {.attention = AttentionKind::kMla, .rank = rank}, "mha"));
-    expect("mla activation " + size,
+    expect("mla activation " + std::to_string(rank),
            ToLatent(mha, DecomposeLayers(mha, covariances), {rank, rank}));
   }
   EXPECT_GT(moved, 5);
   // r = D is exact except for rounding to bfloat16, and the row is half as long.
   EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24")[8]), HeldOutLoss(mha, corpus), 1e-2);
-  EXPECT_THAT(table, testing::HasSubstr("| 96 | bfloat16 | gqa, G = 2 | pool | "));
-  EXPECT_THAT(table, testing::HasSubstr("| 192 | float32 | gqa, G = 2 | pool | "));
+  EXPECT_THAT(table, testing::HasSubstr("| 96 | bfloat16 | gqa, G = 2 | activation | "));
+  EXPECT_THAT(table, testing::HasSubstr("| 192 | float32 | gqa, G = 2 | activation | "));
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + rows.size()));
 }
 
@@ -173,7 +164,7 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   Sweep(options_);
   const std::string table = testing::internal::GetCapturedStdout();
   const auto rows = Rows();
-  EXPECT_EQ(rows.size(), 3 * kFormats * 19);
+  EXPECT_EQ(rows.size(), 3 * kFormats * 9);
   const double own = std::stod(rows.at("float32 mha none 4 21")[8]);
   int hurt = 0;
   for (const auto& [key, cells] : rows) {
@@ -197,15 +188,15 @@ TEST_F(SweepTest, HealsEveryPointWithEverySeedAndLeavesNothingElse) {
   EXPECT_GT(hurt, 0);
   std::vector<double> healed;
   for (const char* seed : {"21", "22", "23"}) {
-    healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa weight 1 ") + seed)[11]));
+    healed.push_back(std::stod(rows.at(std::string("bfloat16 gqa activation 1 ") + seed)[11]));
   }
   std::sort(healed.begin(), healed.end());
-  const auto& first = rows.at("bfloat16 gqa weight 1 21");
+  const auto& first = rows.at("bfloat16 gqa activation 1 21");
   char end[96];
   std::snprintf(end, sizeof(end), " | %.4f (%.4f to %.4f) | %.4f |\n",
                 (healed[0] + healed[1] + healed[2]) / 3, healed[0], healed[2],
                 std::stod(first[11]) - std::stod(first[10]));
-  const size_t row = table.find("| bfloat16 | gqa, G = 1 | weight |");
+  const size_t row = table.find("| bfloat16 | gqa, G = 1 | activation |");
   ASSERT_NE(row, std::string::npos) << table;
   EXPECT_THAT(table.substr(row, table.find('\n', row) + 1 - row), testing::EndsWith(end));
 
@@ -230,7 +221,7 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
     return whole.substr(0, end);
   };
   for (const std::string& left :
-       {first_lines(1).substr(0, 9), first_lines(2), first_lines(7), first_lines(7) + "gqa,wei"}) {
+       {first_lines(1).substr(0, 9), first_lines(2), first_lines(7), first_lines(7) + "gqa,act"}) {
     WriteFile(options_.csv, left);
     Sweep(options_);
     EXPECT_EQ(ReadFile(options_.csv), whole) << left;
@@ -242,13 +233,13 @@ TEST_F(SweepTest, GoesOnWhereItStopped) {
   options_.heal_seeds = {21, 22};
   Sweep(options_);
   EXPECT_THAT(ReadFile(options_.csv), testing::StartsWith(marked));
-  EXPECT_EQ(Rows().size(), 2 * kFormats * 19);
+  EXPECT_EQ(Rows().size(), 2 * kFormats * 9);
   // Only the first seed has a half. With another first seed, that column of the table is empty.
   options_.heal_seeds = {22, 21};
   testing::internal::CaptureStdout();
   Sweep(options_);
   const std::string table = testing::internal::GetCapturedStdout();
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + kFormats * 19));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), static_cast<int64_t>(2 + kFormats * 9));
   for (size_t row = table.find("\n| "); row != std::string::npos;
        row = table.find("\n| ", row + 1)) {
     const std::string line = table.substr(row + 1, table.find('\n', row + 1) - row - 1);
@@ -333,7 +324,7 @@ TEST_F(SweepTest, NormsThatLatentsDoNotHaveAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(options_.csv));
 }
 
-// Without rotation: GQA is made by pooling only, and MLA at every rank with the 2 inverse norms.
+// Without rotation: GQA is made by pooling, and MLA at every rank with the 2 inverse norms.
 TEST_F(SweepTest, NormedKeysAreMeasuredWithTheirInverseNorms) {
   ModelConfig config = SmallModel(AttentionKind::kGqa);
   config.qk_norm = true;
@@ -343,28 +334,29 @@ TEST_F(SweepTest, NormedKeysAreMeasuredWithTheirInverseNorms) {
   options_.heal_seeds = {21};
   Sweep(options_);
   const auto rows = Rows();
-  EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 2 * 6));
+  EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 6));
   EXPECT_TRUE(rows.contains("float32 gqa pool 1 21"));
   const Checkpoint source = LoadCheckpoint(options_.model, TensorFormat::kFloat32);
   const Corpus corpus = TestCorpus(options_.text, *options_.held_out);
+  const auto svds = DecomposeLayers(source, InputCovariances(source, corpus));
   for (const int64_t rank : {24, 12, 6, 4, 3, 1}) {
-    const auto& cells = rows.at("int8 mla weight " + std::to_string(rank) + " 21");
-    const Checkpoint made =
-        Convert(source, {.attention = AttentionKind::kMla, .rank = rank}, "source");
+    const auto& cells = rows.at("int8 mla activation " + std::to_string(rank) + " 21");
+    const Checkpoint made = ToLatent(source, svds, {rank, rank});
     EXPECT_EQ(std::stoll(cells[5]), 2 * (rank + 2));
     EXPECT_EQ(std::stoll(cells[7]), 2 * (RowBytes(CacheFormat::kInt8, rank) + 2 * 4));
     EXPECT_NEAR(std::stod(cells[8]), HeldOutLoss(AsStored(made), corpus, CacheFormat::kInt8), 1e-5);
     EXPECT_TRUE(std::isfinite(std::stod(cells[11])));
   }
-  EXPECT_NEAR(std::stod(rows.at("float32 mla weight 24 21")[8]), HeldOutLoss(source, corpus), 1e-4);
+  EXPECT_NEAR(std::stod(rows.at("float32 mla activation 24 21")[8]), HeldOutLoss(source, corpus),
+              1e-4);
 }
 
-// G = 2 has the full rank D = 24 too: the model, one group three ways, and sixteenths twice.
+// G = 2 has the full rank D = 24 too: the model, one group, and sixteenths.
 TEST_F(SweepTest, StartsFromGqaToo) {
   Save(AttentionKind::kGqa);
   Sweep(options_);
   const auto rows = Rows();
-  EXPECT_EQ(rows.size(), kFormats * (1 + 3 + 2 * 6));
+  EXPECT_EQ(rows.size(), kFormats * (1 + 1 + 6));
   EXPECT_TRUE(rows.contains("float32 gqa none 2"));
   EXPECT_TRUE(rows.contains("float32 gqa activation 1"));
 }
