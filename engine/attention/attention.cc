@@ -15,7 +15,7 @@ at::Tensor Hadamard(const at::Tensor& rows, int64_t size) {
 }
 
 // Rounds to integers of at most `most` with one scale per group, as WritePagedRows does; the first
-// `halves` elements to sixteenths of such integers.
+// `halves` elements to 1 / kWideSteps of such integers.
 at::Tensor AsIntegers(const at::Tensor& rows, double most, int64_t halves = 0) {
   const int64_t width = rows.size(-1);
   const int64_t padding = -width & (kQuantizationGroup - 1);
@@ -26,7 +26,7 @@ at::Tensor AsIntegers(const at::Tensor& rows, double most, int64_t halves = 0) {
                                      (largest / most).to(at::kBFloat16).to(at::kFloat));
   const at::Tensor inverse = at::where(scale > 0, 1 / scale, at::zeros_like(scale));
   at::Tensor steps = at::ones({width + padding}, groups.options());
-  steps.narrow(0, 0, halves).fill_(16);
+  steps.narrow(0, 0, halves).fill_(kWideSteps);
   steps = steps.view({-1, kQuantizationGroup});
   const at::Tensor integers = (groups * inverse * steps).round() / steps;
   return (integers.clamp(-most, most) * scale)

@@ -153,6 +153,13 @@ constexpr int64_t RowBytes(CacheFormat format, int64_t elements) {
   return 0;
 }
 
+// Numbers of a latent's cache row that this format stores in 8 bits, as two elements each: those of
+// its decoupled key in kInt4. Each is rounded to 1 / kWideSteps of what other numbers are.
+constexpr int64_t WideNumbers(CacheFormat format, int64_t rope_head_dim) {
+  return format == CacheFormat::kInt4 ? rope_head_dim : 0;
+}
+inline constexpr int64_t kWideSteps = 16;
+
 // Numbers of a cache row that a Hadamard transform mixes before they are rounded: a power of two
 // that divides `width`, at most a group. 1: rows are rounded as they are. `width` divides the
 // offset and the width of every key and value of a row; for a latent, its rank and 2 d_R.

@@ -14,13 +14,7 @@ namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-ProductKernel Int4Kernel() {
-#if TRIPTYCH_SOME_ADD_BYTES
-  using Kind = QuadsAtOnce<WeightFormat::kInt4>;
-  if (HasByteProducts()) return KernelOf<Kind>(RoundToIntegers<Kind>);
-#endif
-  return KernelOf<Int4>(RoundToIntegers<Int4>);
-}
+ProductKernel Int4Kernel() { return IntegerKernelOf<Int4>(); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -14,13 +14,7 @@ namespace triptych::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-ProductKernel Int8Kernel() {
-#if TRIPTYCH_SOME_ADD_BYTES
-  using Kind = QuadsAtOnce<WeightFormat::kInt8>;
-  if (HasByteProducts()) return KernelOf<Kind>(RoundToIntegers<Kind>);
-#endif
-  return KernelOf<Int8>(RoundToIntegers<Int8>);
-}
+ProductKernel Int8Kernel() { return IntegerKernelOf<Int8>(); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

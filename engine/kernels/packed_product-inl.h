@@ -391,6 +391,17 @@ ProductKernel KernelOf(void (*prepare)(const float*, int64_t, std::byte*)) {
       .multiply = Multiply<Kind, kWidened>, .prepare = prepare, .unit_words = UnitWords<Kind>()};
 }
 
+// The kernel of integer weights: of Kind, or of byte products if only some processors of this set
+// have them and this CPU does.
+template <class Kind>
+ProductKernel IntegerKernelOf() {
+#if TRIPTYCH_SOME_ADD_BYTES
+  using Bytes = QuadsAtOnce<Kind::kFormat>;
+  if (HasByteProducts()) return KernelOf<Bytes>(RoundToIntegers<Bytes>);
+#endif
+  return KernelOf<Kind>(RoundToIntegers<Kind>);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace triptych::kernels
 HWY_AFTER_NAMESPACE();

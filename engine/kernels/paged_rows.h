@@ -15,8 +15,6 @@ namespace triptych::kernels {
 // Positions of a panel: adjacent positions of a block, which attention reads together. Attention is
 // fastest if block_positions is a multiple of it.
 inline constexpr int64_t kPanelPositions = 16;
-// Steps in which a wide number is rounded (PagedCache::wide) within one of an integer.
-inline constexpr int64_t kWideSteps = 16;
 
 // One layer's cache: [blocks, stored_elements, block_positions]. Within a block, element c of all
 // positions is contiguous, so that one vector holds one element of many positions, as a key and as

@@ -92,7 +92,7 @@ int64_t CachedLayers::RowElements() const {
 
 int64_t CachedLayers::WideNumbers(CacheFormat format) const {
   const bool decoupled = row == CachedRow::kLatent && parts.size() == 2;
-  return decoupled && format == CacheFormat::kInt4 ? parts[1] : 0;
+  return triptych::WideNumbers(format, decoupled ? parts[1] : 0);
 }
 
 int64_t CachedLayers::Kept(int64_t positions) const {

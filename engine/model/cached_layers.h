@@ -30,7 +30,7 @@ struct CachedLayers {
   int64_t inverse_norms = 0;   // of a row of normed keys, in addition to its elements
 
   int64_t RowElements() const;
-  // Those that this format stores in 8 bits, as two elements each (model/config.h).
+  // Those that this format stores in 8 bits, as two elements each (base/formats.h).
   int64_t WideNumbers(CacheFormat format) const;
   // Positions that are kept of a sequence.
   int64_t Kept(int64_t positions) const;

@@ -145,13 +145,10 @@ int64_t ElementsPerPosition(const ModelConfig& config) {
   return std::accumulate(elements.begin(), elements.end(), int64_t{0});
 }
 
-int64_t WideNumbers(const ModelConfig& config, CacheFormat format) {
-  return format == CacheFormat::kInt4 ? config.qk_rope_head_dim : 0;
-}
-
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format) {
   const int64_t norms = config.NormedKeys();
-  const int64_t elements = CacheRowElements(config, layer) - norms + WideNumbers(config, format);
+  const int64_t elements =
+      CacheRowElements(config, layer) - norms + WideNumbers(format, config.qk_rope_head_dim);
   return RowBytes(format, elements) + norms * kInverseNormBytes;
 }
 

@@ -244,9 +244,6 @@ int64_t CacheRowElements(const ModelConfig& config, int64_t layer);
 std::vector<int64_t> CacheRowElements(const ModelConfig& config);
 // The sum over the layers.
 int64_t ElementsPerPosition(const ModelConfig& config);
-// Numbers at the end of a cache row that this format stores in 8 bits, as two elements each: the
-// decoupled key in kInt4.
-int64_t WideNumbers(const ModelConfig& config, CacheFormat format);
 // Bytes of one cache row of a layer.
 int64_t CacheRowBytes(const ModelConfig& config, int64_t layer, CacheFormat format);
 // Numbers of a layer's cache row that are rotated together before they are rounded.

@@ -180,8 +180,8 @@ void ExpectRoundedByGroups(CacheFormat format, float most, int64_t bytes, int64_
             largest = std::max(largest, std::abs(value));
             finite = finite && std::isfinite(value);
           }
-          // A step is changed by up to 2^-9 of it when its scale is rounded to bfloat16.
           for (int64_t c = begin; c < end; ++c) {
+            // A step is changed by up to 2^-9 of it when its scale is rounded to bfloat16.
             const float step = largest / most * (1 + 0x1p-8f) / (c < 2 * wide ? 16 : 1);
             const int64_t number = p * kWidth + number_of(c);
             const float value = rows[number], found = read[number];

@@ -22,7 +22,7 @@ std::vector<kernels::PagedCache> Slots(const ModelConfig& config, const CacheGeo
                      .row_width = CacheRowElements(config, i) - config.NormedKeys(),
                      .block_positions = options.block_positions,
                      .rotation = CacheRotation(config, i, format),
-                     .wide = WideNumbers(config, format),
+                     .wide = WideNumbers(format, config.qk_rope_head_dim),
                      .inverse_norms = config.NormedKeys()});
   }
   return slots;
