@@ -1,3 +1,4 @@
+// Compiled without sanitizers: they do not know that threads leave frames without returning.
 #include "tests/backend/cuda/emulation/kernel_threads.h"
 
 #include <sys/mman.h>
@@ -12,7 +13,6 @@
 #endif
 #ifdef TRIPTYCH_ADDRESS_SANITIZER
 #include <pthread.h>
-#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -21,6 +21,8 @@
 #include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "tests/backend/cuda/emulation/warp_operations.h"
 
 // Saves the registers that a called function keeps and the stack pointer; restores another fiber's.
 extern "C" void triptych_switch_fiber(void** from, void* const* to);
@@ -57,12 +59,6 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 80 << 10, kGuardBytes = 4 << 10;
 constexpr size_t kMostSharedBytes = 256 << 10;
-
-struct Copy {
-  void* to;
-  const void* from;
-  bool seen;
-};
 
 struct Stack {
   char* bottom = nullptr;  // lowest address
@@ -150,22 +146,16 @@ void BeforeSwitch(void** fake_stack, const Stack& to) {
 void AfterSwitch(void* fake_stack) {
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 }
-// The frames of a stack's last fiber were left, not returned from.
-void Forget(const Stack& stack) {
-  __asan_unpoison_memory_region(stack.bottom, stack.top - stack.bottom);
-}
 #else
 Stack HostStack() { return {}; }
 void BeforeSwitch(void** /*fake_stack*/, const Stack& /*to*/) {}
 void AfterSwitch(void* /*fake_stack*/) {}
-void Forget(const Stack& /*stack*/) {}
 #endif
 
 Stack TakeStack() {
   if (free_stacks.empty()) return MakeStack();
   const Stack stack = free_stacks.back();
   free_stacks.pop_back();
-  Forget(stack);
   return stack;
 }
 
@@ -260,15 +250,6 @@ void RunThreads() {
   SwitchToHost();
 }
 
-void Perform(const Copy& copy) {
-  constexpr size_t kBytes = 16;
-  if (copy.seen) {
-    std::memcpy(copy.to, copy.from, kBytes);
-  } else {
-    std::memset(copy.to, 0, kBytes);
-  }
-}
-
 std::string Name(const uint3& index) {
   return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
          std::to_string(index.z) + ")";
@@ -307,7 +288,8 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
   block_size = dim3(static_cast<unsigned>(threads));
   grid_size = grid;
   block.kernel = &kernel;
-  block.host_stack = HostStack();
+  static thread_local const Stack host_stack = HostStack();
+  block.host_stack = host_stack;
   block.descending = false;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
