@@ -1,16 +1,8 @@
-// Compiled without sanitizers: they do not know that threads leave frames without returning.
+// Compiled without sanitizers, which do not expect that threads leave frames without returning.
 #include "tests/backend/cuda/emulation/kernel_threads.h"
 
 #include <sys/mman.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TRIPTYCH_ADDRESS_SANITIZER
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#define TRIPTYCH_ADDRESS_SANITIZER
-#endif
 #ifdef TRIPTYCH_ADDRESS_SANITIZER
 #include <pthread.h>
 #include <sanitizer/common_interface_defs.h>
@@ -18,6 +10,8 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -58,7 +52,7 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 80 << 10, kGuardBytes = 4 << 10;
-constexpr size_t kMostSharedBytes = 256 << 10;
+constexpr std::align_val_t kSharedAlignment{128};
 
 struct Stack {
   char* bottom = nullptr;  // lowest address
@@ -283,8 +277,11 @@ void RunBlock(int threads) {
 }  // namespace
 
 void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<void()>& kernel) {
-  alignas(128) static std::array<unsigned char, kMostSharedBytes> shared;
-  dynamic_shared = shared.data();
+  // Of the launch's own size, so that AddressSanitizer reports accesses beyond it.
+  constexpr auto kDelete = [](void* memory) { ::operator delete(memory, kSharedAlignment); };
+  const std::unique_ptr<void, decltype(kDelete)> shared(
+      ::operator new(shared_bytes, kSharedAlignment), kDelete);
+  dynamic_shared = static_cast<unsigned char*>(shared.get());
   block_size = dim3(static_cast<unsigned>(threads));
   grid_size = grid;
   block.kernel = &kernel;
