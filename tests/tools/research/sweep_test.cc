@@ -95,7 +95,7 @@ class SweepTest : public testing::Test {
                         .csv = dir_.path() / "sweep.csv"};
 };
 
-TEST_F(SweepTest, MeasuresEveryConversion) {
+TEST_F(SweepTest, MeasuresEachCacheInEveryFormat) {
   const Checkpoint mha = Save(AttentionKind::kMha);
   testing::internal::CaptureStdout();
   Sweep(options_);
