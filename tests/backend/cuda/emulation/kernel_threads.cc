@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/backend/cuda/emulation/warp_operations.h"
+#include "tests/backend/cuda/emulation/asynchronous_copy.h"
 
 // Saves the registers that a called function keeps and the stack pointer; restores another fiber's.
 extern "C" void triptych_switch_fiber(void** from, void* const* to);
@@ -277,7 +277,7 @@ void RunBlock(int threads) {
 }  // namespace
 
 void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<void()>& kernel) {
-  // Of the launch's own size, so that AddressSanitizer reports accesses beyond it.
+  // The allocation has the size of the launch, so that AddressSanitizer reports accesses beyond it.
   constexpr auto kDelete = [](void* memory) { ::operator delete(memory, kSharedAlignment); };
   const std::unique_ptr<void, decltype(kDelete)> shared(
       ::operator new(shared_bytes, kSharedAlignment), kDelete);

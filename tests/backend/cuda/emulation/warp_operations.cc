@@ -1,7 +1,6 @@
 #include "tests/backend/cuda/emulation/warp_operations.h"
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -81,15 +80,6 @@ void DistributeTiles(LaneRegisters* lanes, int transposed) {
       }
       std::memcpy(&lanes[lane].words[tile], pair, sizeof pair);
     }
-  }
-}
-
-void Perform(const Copy& copy) {
-  constexpr size_t kBytes = 16;
-  if (copy.seen) {
-    std::memcpy(copy.to, copy.from, kBytes);
-  } else {
-    std::memset(copy.to, 0, kBytes);
   }
 }
 

@@ -1,4 +1,4 @@
-// Emulated instructions of a whole warp, and asynchronous copies.
+// Emulated instructions of a whole warp.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_WARP_OPERATIONS_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_WARP_OPERATIONS_H_
 
@@ -11,14 +11,6 @@ void MultiplyTiles(LaneRegisters* lanes, int);
 
 // ldmatrix.x4: each lane gives the address of a row, and gets its words of the four tiles.
 void DistributeTiles(LaneRegisters* lanes, int transposed);
-
-// cp.async: a copy of 16 bytes, or of zeros if not `seen`.
-struct Copy {
-  void* to;
-  const void* from;
-  bool seen;
-};
-void Perform(const Copy& copy);
 
 // Each lane's first word becomes the first word of the lane whose number differs in the bits
 // `mask`.
