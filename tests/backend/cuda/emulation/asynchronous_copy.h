@@ -1,5 +1,5 @@
-// Asynchronous copies of the emulated kernels (cp.async). Sanitizers check them, unlike the switches
-// between threads in kernel_threads.cc.
+// Asynchronous copies of the emulated kernels (cp.async). Sanitizers check them, unlike the
+// switches between threads in kernel_threads.cc.
 #ifndef TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_ASYNCHRONOUS_COPY_H_
 #define TRIPTYCH_TESTS_BACKEND_CUDA_EMULATION_ASYNCHRONOUS_COPY_H_
 
