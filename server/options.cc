@@ -384,11 +384,21 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   app.parse(std::move(arguments));
 }
 
-// Throws LoadError or std::invalid_argument unless GPU `device` serves the models in the options'
-// formats, as far as can be told without its free memory.
+// Throws std::invalid_argument unless a device serves the options' formats and, if there are such,
+// draft models.
+void CheckDeviceServes(const std::string& device, bool draft_models, const ServerOptions& options) {
+  CheckDevice(device, options.weights, options.cache_format);
+  if (draft_models && device != "cpu") {
+    throw std::invalid_argument(device + " does not serve draft models; allowed: cpu");
+  }
+}
+
+bool HasDraftModel(const ModelOptions& model) { return model.draft_model.has_value(); }
+
+// Throws LoadError or std::invalid_argument unless GPU `device` serves the models with the options,
+// as far as can be told without its free memory.
 void CheckServes(const std::string& device, const std::vector<ModelOptions>& models, int64_t memory,
                  const ServerOptions& options) {
-  CheckDevice(device, options.weights, options.cache_format);
   for (const ModelOptions& model : models) {
     const LoadOptions load{
         .name = model.name,
@@ -396,6 +406,7 @@ void CheckServes(const std::string& device, const std::vector<ModelOptions>& mod
         .weights = options.weights,
         .cache_format = options.cache_format,
         .backend = {.kv_cache_bytes = FreeDeviceBytes(device).value_or(memory)},
+        .engine = options.engine,
         .conversion = model.conversion,
         .max_positions = model.max_positions ? model.max_positions : options.max_positions,
         .device = device};
@@ -408,12 +419,14 @@ void CheckServes(const std::string& device, const std::vector<ModelOptions>& mod
 }
 
 // Replaces the device "auto" by the first GPU if it serves the models, else by the CPU.
-void ChooseDevice(const std::vector<std::string>& models, int64_t memory, ServerOptions& options) {
+void ChooseDevice(const Texts& texts, int64_t memory, ServerOptions& options) {
   constexpr const char* kGpu = "cuda:0";
   std::vector<ModelOptions> parsed;
-  parsed.reserve(models.size());
-  for (const std::string& text : models) parsed.push_back(ParseModelOptions(text, memory));
+  parsed.reserve(texts.models.size());
+  for (const std::string& text : texts.models) parsed.push_back(ParseModelOptions(text, memory));
   try {
+    CheckDeviceServes(kGpu, texts.draft_model || std::ranges::any_of(parsed, HasDraftModel),
+                      options);
     CheckServes(kGpu, parsed, memory, options);
     options.device = kGpu;
   } catch (const std::exception& e) {  // including errors of the GPU
@@ -426,7 +439,7 @@ void ChooseDevice(const std::vector<std::string>& models, int64_t memory, Server
 // percentage refers to. Throws CLI::ValidationError.
 int64_t ConvertDevice(const CLI::App& app, const Texts& texts, const Resources& available,
                       ServerOptions& options) {
-  if (options.device == "auto") ChooseDevice(texts.models, available.memory_bytes, options);
+  if (options.device == "auto") ChooseDevice(texts, available.memory_bytes, options);
   std::optional<int64_t> gpu_bytes;
   try {
     gpu_bytes = FreeDeviceBytes(options.device);
@@ -551,8 +564,9 @@ void CheckKvEvents(const ServerOptions& options) {
 
 // Throws CLI::ValidationError if two options contradict each other.
 void CheckTogether(const ServerOptions& options) {
+  const bool draft_models = std::ranges::any_of(options.models, HasDraftModel);
   try {
-    CheckDevice(options.device, options.weights, options.cache_format);
+    CheckDeviceServes(options.device, draft_models, options);
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError("--device", e.what());
   }
@@ -561,15 +575,8 @@ void CheckTogether(const ServerOptions& options) {
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError(e.what());
   }
-  for (const ModelOptions& model : options.models) {
-    if (!model.draft_model) continue;
-    if (options.engine.speculation == serving::Speculation::kOff) {
-      throw CLI::ValidationError("--speculation", "is off; allowed with draft models: ngram");
-    }
-    if (options.device != "cpu") {
-      throw CLI::ValidationError("--device",
-                                 "is " + options.device + "; allowed with draft models: cpu");
-    }
+  if (draft_models && options.engine.speculation == serving::Speculation::kOff) {
+    throw CLI::ValidationError("--speculation", "is off; allowed with draft models: ngram");
   }
   if (options.engine.max_running > options.engine.max_batch_tokens) {
     throw CLI::ValidationError(

@@ -75,7 +75,7 @@ Placement Place(const std::string& name, const WeightFormats& weights, CacheForm
   }
   if (*number < with_torch) return {.backend = Placement::Backend::kTensors, .gpu = *number};
   throw std::invalid_argument(
-      name + " serves weights and a cache in bfloat16; float32 needs a LibTorch that has CUDA");
+      name + " does not serve float32, which needs a LibTorch that has CUDA; allowed: bfloat16");
 }
 
 // Constructs the backend of a placement.

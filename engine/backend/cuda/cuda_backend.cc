@@ -125,7 +125,7 @@ int64_t FreeCudaBytes(int device) {
 }
 
 CudaModelBytes CountCudaModelBytes(const ModelConfig& config, const BackendOptions& options) {
-  CheckCudaConfig(config);
+  CheckServedByCuda(config, options);
   const int64_t tokens = config.vocab_size * config.hidden_size;
   CudaModelBytes bytes{.weights = 2 * tokens * (config.tie_word_embeddings ? 1 : 2),
                        .workspace = SizeWorkspace(config, options).bytes()};

@@ -46,7 +46,12 @@ int Select(int device) {
 
 }  // namespace
 
-void CheckCudaConfig(const ModelConfig& config) {
+void CheckServedByCuda(const ModelConfig& config, const BackendOptions& options) {
+  if (options.max_step_tokens > kMostStepTokens) {
+    throw LoadError("a step of " + std::to_string(options.max_step_tokens) +
+                    " tokens is too long for the CUDA backend; allowed: at most " +
+                    std::to_string(kMostStepTokens));
+  }
   constexpr int kMostHeads = kMostGridRows;
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -163,11 +168,7 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
     throw LoadError("the CUDA backend supports only a cache in bfloat16, not " +
                     std::string(Name(options.cache_format)));
   }
-  if (max_step_tokens_ > kMostStepTokens) {
-    throw LoadError("a step of " + std::to_string(max_step_tokens_) +
-                    " tokens is too long for the CUDA backend; allowed: at most " +
-                    std::to_string(kMostStepTokens));
-  }
+  CheckServedByCuda(config, options);
   const int64_t block_positions = info_.geometry.block_positions;
   const int64_t cache_rows = info_.blocks * block_positions;  // of a slot
   if (cache_rows > std::numeric_limits<int32_t>::max()) {
@@ -175,7 +176,6 @@ CudaModel::Impl::Impl(const ModelConfig& config, CudaWeightSource& weights,
                     " positions is too large for the CUDA backend; allowed: at most " +
                     std::to_string(std::numeric_limits<int32_t>::max()));
   }
-  CheckCudaConfig(config);
   info_.prompt_rows_differ = true;
   info_.least_prefill_rows = kLeastPrefillRows;
   info_.likely_tokens = LikelyTokenCount(config.vocab_size);

@@ -14,8 +14,9 @@
 
 namespace triptych {
 
-// Throws LoadError unless the backend's kernels compute every layer of the config.
-void CheckCudaConfig(const ModelConfig& config);
+// Throws LoadError unless the backend's kernels compute every layer of the config, in steps of
+// options.max_step_tokens tokens.
+void CheckServedByCuda(const ModelConfig& config, const BackendOptions& options);
 
 // Weights, cache and the inputs of matrix products are bfloat16; the weights of routers, the
 // residual stream, norms, softmax, sums and logits are float32. MLA attends prompt rows from

@@ -133,8 +133,8 @@ TEST(HostedOnGpu, IsRefusedInOneLineWhereMemoryIsShort) {
 
 TEST(HostedOnGpu, OtherFormatsAndDevicesAreRefused) {
   const auto refuse = [](const std::string& device, std::optional<WeightFormat> weights,
-                         const std::string& message) {
-    EXPECT_THAT([&] { CheckDevice(device, {.layers = weights}, {}); },
+                         const std::string& message, std::optional<CacheFormat> cache = {}) {
+    EXPECT_THAT([&] { CheckDevice(device, {.layers = weights}, cache); },
                 ThrowsMessage<std::invalid_argument>(HasSubstr(message)));
   };
   EXPECT_NO_THROW(CheckDevice("cuda:0", {}, {}));
@@ -143,22 +143,29 @@ TEST(HostedOnGpu, OtherFormatsAndDevicesAreRefused) {
   refuse("cuda:", {}, "cuda: is not available; allowed: cpu, cuda:0");
   refuse("cuda:-1", {}, "cuda:-1 is not available; allowed: cpu, cuda:0");
   refuse("cuda", WeightFormat::kInt8, "cuda does not serve int8 weights; allowed: cpu");
+  refuse("cuda", {}, "cuda does not serve a cache in int8; allowed: cpu", CacheFormat::kInt8);
   // LibTorch does not see the emulated GPU.
-  refuse("cuda", WeightFormat::kFloat32, "cuda serves weights and a cache in bfloat16");
+  const std::string no_float32 =
+      "cuda does not serve float32, which needs a LibTorch that has CUDA; allowed: bfloat16";
+  refuse("cuda", WeightFormat::kFloat32, no_float32);
+  refuse("cuda", {}, no_float32, CacheFormat::kFloat32);
 }
 
 // --- The server's options
 
 class GpuOptionsTest : public testing::Test {
  protected:
-  server::ServerOptions Parse(std::vector<const char*> flags) {
+  // The exit status, if the options are refused.
+  std::optional<int> Parse(std::vector<const char*> flags, server::ServerOptions* options) {
     const std::string model = "mla=" + ShippedModel("mla").string();
     flags.insert(flags.begin(), {"triptych-server", "--model", model.c_str()});
+    return server::ParseServerOptions(static_cast<int>(flags.size()), flags.data(), options,
+                                      {.cpus = 1, .memory_bytes = 1 << 30});
+  }
+
+  server::ServerOptions Parse(const std::vector<const char*>& flags) {
     server::ServerOptions options;
-    const std::optional<int> status =
-        server::ParseServerOptions(static_cast<int>(flags.size()), flags.data(), &options,
-                                   {.cpus = 1, .memory_bytes = 1 << 30});
-    EXPECT_EQ(status, std::nullopt);
+    EXPECT_EQ(Parse(flags, &options), std::nullopt);
     return options;
   }
 
@@ -191,6 +198,31 @@ TEST_F(GpuOptionsTest, AutoIsTheCpuIfTheGpuDoesNotServeAModel) {
   const server::ServerOptions cpu = Parse({"--device", "auto", "--model", refused.c_str()});
   EXPECT_EQ(cpu.device, "cpu");
   EXPECT_THAT(cpu.why_cpu, HasSubstr(std::string("model refused: ") + kRefusal));
+}
+
+TEST_F(GpuOptionsTest, AutoIsTheCpuForDraftModels) {
+  const std::string other = "other=" + ShippedModel("mla").string();
+  const std::string with_draft = other + ",draft-model=mla";
+  const std::vector<std::vector<const char*>> models = {
+      {"--model", other.c_str(), "--draft-model", "other"}, {"--model", with_draft.c_str()}};
+  for (std::vector<const char*> flags : models) {
+    flags.insert(flags.end(), {"--device", "auto"});
+    const server::ServerOptions cpu = Parse(flags);
+    EXPECT_EQ(cpu.device, "cpu");
+    EXPECT_EQ(cpu.why_cpu, "cuda:0 does not serve draft models; allowed: cpu");
+    flags.back() = "cuda";
+    server::ServerOptions refused;
+    EXPECT_NE(Parse(flags, &refused), std::nullopt);
+  }
+}
+
+TEST_F(GpuOptionsTest, AutoIsTheCpuForStepsThatAreTooLong) {
+  EXPECT_EQ(Parse({"--device", "auto", "--max-batch-tokens", "32768"}).device, "cuda:0");
+  const server::ServerOptions cpu = Parse({"--device", "auto", "--max-batch-tokens", "32769"});
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_EQ(cpu.why_cpu,
+            "model mla: a step of 32769 tokens is too long for the CUDA backend; allowed: at most "
+            "32768");
 }
 
 TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {

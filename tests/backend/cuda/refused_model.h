@@ -13,7 +13,7 @@ inline constexpr const char* kRefusal =
     "layer 0: 1 heads whose keys and values have 12002 elements; the CUDA backend allows at most "
     "65535 and 12000; --device cpu serves it";
 
-// Writes a checkpoint of a decoder with one wide head, which CheckCudaConfig refuses for kRefusal.
+// Writes a checkpoint of a decoder with a wide head, which CheckServedByCuda refuses for kRefusal.
 inline void WriteRefusedModel(const std::filesystem::path& directory) {
   ModelConfig config = SmallModel(AttentionKind::kMha);
   config.num_hidden_layers = 1;

@@ -134,6 +134,7 @@ Stack HostStack() {
   pthread_attr_destroy(&attributes);
   return {static_cast<char*>(bottom), static_cast<char*>(bottom) + size};
 }
+// `fake_stack`: null if the stack in use is left for good.
 void BeforeSwitch(void** fake_stack, const Stack& to) {
   __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.top - to.bottom);
 }
@@ -161,16 +162,21 @@ void Switch(void** from, void* const* to, const Stack& stack) {
   AfterSwitch(fake_stack);
 }
 
-void SwitchToHost() {
+// Continues on another stack for good.
+[[noreturn]] void Leave(void* const* to, const Stack& stack) {
   void* unused = nullptr;
-  Switch(&unused, &block.host_stack_pointer, block.host_stack);
+  BeforeSwitch(nullptr, stack);
+  triptych_switch_fiber(&unused, to);
+  __builtin_unreachable();
 }
+
+[[noreturn]] void LeaveForHost() { Leave(&block.host_stack_pointer, block.host_stack); }
 
 // Removes the next thread to run from the list.
 int NextReady() {
   if (block.ready.empty()) {
     block.fault = "threads wait for each other at different barriers";
-    SwitchToHost();
+    LeaveForHost();
   }
   const int next = block.ready.pop_back();
   block.current = next;
@@ -237,11 +243,10 @@ void RunThreads() {
       continue;
     }
     free_stacks.push_back(stack);
-    void* unused = nullptr;
-    SwitchTo(next, &unused);
+    Leave(&block.fibers[next].stack_pointer, block.fibers[next].stack);
   }
   free_stacks.push_back(stack);
-  SwitchToHost();
+  LeaveForHost();
 }
 
 std::string Name(const uint3& index) {
@@ -302,8 +307,7 @@ void RunBlocks(dim3 grid, int threads, size_t shared_bytes, const std::function<
 
 void Fault(const std::string& what) {
   block.fault = what;
-  SwitchToHost();
-  __builtin_unreachable();
+  LeaveForHost();
 }
 
 void BlockBarrier() {
