@@ -211,7 +211,7 @@ void DeclareCompute(CLI::App& app, ServerOptions& options) {
            "Format of the KV cache [float32 for float32 weights, else bfloat16]");
   app.add_option("--device", options.device,
                  "Device of weights, cache and compute: cpu, cuda (the first GPU), cuda:N, or auto "
-                 "(the first GPU if it serves the models in these formats, else cpu)")
+                 "(the first GPU if it serves the models with these options, else cpu)")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--expand-from",
@@ -384,9 +384,10 @@ void ParseSources(CLI::App& app, int argc, const char* const* argv) {
   app.parse(std::move(arguments));
 }
 
-// Throws std::invalid_argument unless a device serves the options' formats and, if there are such,
-// draft models.
-void CheckDeviceServes(const std::string& device, bool draft_models, const ServerOptions& options) {
+// Throws std::invalid_argument unless the device serves the options' formats, and draft models if
+// there are any.
+void CheckFormatsAndDrafts(const std::string& device, bool draft_models,
+                           const ServerOptions& options) {
   CheckDevice(device, options.weights, options.cache_format);
   if (draft_models && device != "cpu") {
     throw std::invalid_argument(device + " does not serve draft models; allowed: cpu");
@@ -397,8 +398,8 @@ bool HasDraftModel(const ModelOptions& model) { return model.draft_model.has_val
 
 // Throws LoadError or std::invalid_argument unless GPU `device` serves the models with the options,
 // as far as can be told without its free memory.
-void CheckServes(const std::string& device, const std::vector<ModelOptions>& models, int64_t memory,
-                 const ServerOptions& options) {
+void CheckGpuServes(const std::string& device, const std::vector<ModelOptions>& models,
+                    int64_t memory, const ServerOptions& options) {
   for (const ModelOptions& model : models) {
     const LoadOptions load{
         .name = model.name,
@@ -425,9 +426,9 @@ void ChooseDevice(const Texts& texts, int64_t memory, ServerOptions& options) {
   parsed.reserve(texts.models.size());
   for (const std::string& text : texts.models) parsed.push_back(ParseModelOptions(text, memory));
   try {
-    CheckDeviceServes(kGpu, texts.draft_model || std::ranges::any_of(parsed, HasDraftModel),
-                      options);
-    CheckServes(kGpu, parsed, memory, options);
+    CheckFormatsAndDrafts(kGpu, texts.draft_model || std::ranges::any_of(parsed, HasDraftModel),
+                          options);
+    CheckGpuServes(kGpu, parsed, memory, options);
     options.device = kGpu;
   } catch (const std::exception& e) {  // including errors of the GPU
     options.device = "cpu";
@@ -566,7 +567,7 @@ void CheckKvEvents(const ServerOptions& options) {
 void CheckTogether(const ServerOptions& options) {
   const bool draft_models = std::ranges::any_of(options.models, HasDraftModel);
   try {
-    CheckDeviceServes(options.device, draft_models, options);
+    CheckFormatsAndDrafts(options.device, draft_models, options);
   } catch (const std::invalid_argument& e) {
     throw CLI::ValidationError("--device", e.what());
   }

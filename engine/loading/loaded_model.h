@@ -67,8 +67,8 @@ struct LoadedBytes {
   int64_t cache_bytes_per_position = 0;  // CacheGeometry::BytesPerPosition
 };
 
-// Throws LoadError if the checkpoint cannot be converted as the options ask, and
-// std::invalid_argument as CheckDevice does.
+// Throws LoadError if the checkpoint cannot be converted as the options ask or the CUDA backend
+// does not serve the model in such steps, and std::invalid_argument as CheckDevice does.
 LoadedBytes CountLoadedBytes(const LoadOptions& options);
 
 // Throws std::invalid_argument with a one-line message unless `name` is "cpu", "cuda" or "cuda:N",

@@ -31,7 +31,7 @@ int64_t FreeCudaBytes(int device);
 std::string WhyNoCudaDevice();
 
 // Bytes that a model needs on the device besides its KV cache, known before any tensor is read.
-// Throws LoadError unless the backend serves such a model.
+// Throws LoadError unless the backend serves such a model in steps of options.max_step_tokens.
 struct CudaModelBytes {
   int64_t weights = 0;
   int64_t workspace = 0;  // activations, attention splits, logits, cuBLASLt

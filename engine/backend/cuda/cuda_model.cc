@@ -49,8 +49,9 @@ int Select(int device) {
 void CheckServedByCuda(const ModelConfig& config, const BackendOptions& options) {
   if (options.max_step_tokens > kMostStepTokens) {
     throw LoadError("a step of " + std::to_string(options.max_step_tokens) +
-                    " tokens is too long for the CUDA backend; allowed: at most " +
-                    std::to_string(kMostStepTokens));
+                    " tokens (--max-batch-tokens) is too long for the CUDA backend; allowed: at "
+                    "most " +
+                    std::to_string(kMostStepTokens) + "; --device cpu serves it");
   }
   constexpr int kMostHeads = kMostGridRows;
   constexpr int64_t kMostWidth = 12000;  // of a query and a value in shared memory

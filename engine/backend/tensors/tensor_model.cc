@@ -196,6 +196,14 @@ TensorModel::TensorModel(const ModelConfig& config, const Weights& weights, Comp
     add(cache_, CacheRowElements(config, slot) - norms, rows);
     if (norms > 0) add(norms_, norms, rows.dtype(at::kFloat));
   }
+  if (frame_.device().is_cuda()) {
+    DeviceMemory& memory = info_.device_memory.emplace();
+    memory.device = frame_.device().str();
+    memory.kernels = "operators of LibTorch";  // which allocate their workspace as they run
+    for (const auto& [name, tensor] : weights) {
+      memory.weight_bytes += static_cast<int64_t>(tensor.nbytes());
+    }
+  }
 }
 
 std::span<const float> TensorModel::Step(const StepInput& step) {

@@ -212,7 +212,10 @@ TEST_F(GpuOptionsTest, AutoIsTheCpuForDraftModels) {
     EXPECT_EQ(cpu.why_cpu, "cuda:0 does not serve draft models; allowed: cpu");
     flags.back() = "cuda";
     server::ServerOptions refused;
+    testing::internal::CaptureStderr();
     EXPECT_NE(Parse(flags, &refused), std::nullopt);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("--device: cuda does not serve draft models; allowed: cpu"));
   }
 }
 
@@ -220,9 +223,10 @@ TEST_F(GpuOptionsTest, AutoIsTheCpuForStepsThatAreTooLong) {
   EXPECT_EQ(Parse({"--device", "auto", "--max-batch-tokens", "32768"}).device, "cuda:0");
   const server::ServerOptions cpu = Parse({"--device", "auto", "--max-batch-tokens", "32769"});
   EXPECT_EQ(cpu.device, "cpu");
-  EXPECT_EQ(cpu.why_cpu,
-            "model mla: a step of 32769 tokens is too long for the CUDA backend; allowed: at most "
-            "32768");
+  EXPECT_EQ(
+      cpu.why_cpu,
+      "model mla: a step of 32769 tokens (--max-batch-tokens) is too long for the CUDA backend; "
+      "allowed: at most 32768; --device cpu serves it");
 }
 
 TEST_F(GpuOptionsTest, CachesAreSharesOfTheGpusMemory) {
