@@ -20,6 +20,7 @@
 #include "engine/base/version.h"
 #include "engine/checkpoint/open_checkpoint.h"
 #include "engine/loading/loaded_model.h"
+#include "server/for_model.h"
 #include "server/zmq/kv_event_publisher.h"
 
 namespace triptych::server {
@@ -401,21 +402,10 @@ bool HasDraftModel(const ModelOptions& model) { return model.draft_model.has_val
 void CheckGpuServes(const std::string& device, const std::vector<ModelOptions>& models,
                     int64_t memory, const ServerOptions& options) {
   for (const ModelOptions& model : models) {
-    const LoadOptions load{
-        .name = model.name,
-        .checkpoint = checkpoint::OpenCheckpoint(model.checkpoint),
-        .weights = options.weights,
-        .cache_format = options.cache_format,
-        .backend = {.kv_cache_bytes = FreeDeviceBytes(device).value_or(memory)},
-        .engine = options.engine,
-        .conversion = model.conversion,
-        .max_positions = model.max_positions ? model.max_positions : options.max_positions,
-        .device = device};
-    try {
-      CountLoadedBytes(load);
-    } catch (const LoadError& e) {
-      throw LoadError("model " + model.name + ": " + e.what());
-    }
+    LoadOptions load = OpenModel(model, options);
+    load.backend.kv_cache_bytes = FreeDeviceBytes(device).value_or(memory);
+    load.device = device;
+    ForModel(model.name, [&] { return CountLoadedBytes(load); });
   }
 }
 
@@ -598,6 +588,19 @@ void CheckTogether(const ServerOptions& options) {
 }  // namespace
 
 bool PublishesKvEvents(const std::string& kv_events) { return kv_events.starts_with(kTcp); }
+
+LoadOptions OpenModel(const ModelOptions& model, const ServerOptions& options) {
+  return {.name = model.name,
+          .checkpoint =
+              ForModel(model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
+          .weights = options.weights,
+          .cache_format = options.cache_format,
+          .backend = options.backend,
+          .engine = options.engine,
+          .conversion = model.conversion,
+          .max_positions = model.max_positions ? model.max_positions : options.max_positions,
+          .device = options.device};
+}
 
 std::vector<int64_t> SplitKvCacheBytes(const ServerOptions& options) {
   int64_t rest = options.kv_cache_bytes;

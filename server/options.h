@@ -19,6 +19,10 @@
 #include "server/resources.h"
 #include "server/tracing/tracing_options.h"
 
+namespace triptych {
+struct LoadOptions;
+}
+
 namespace triptych::server {
 
 inline constexpr const char* kNoKvEvents = "off";
@@ -55,6 +59,10 @@ struct ServerOptions {
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
 };
+
+// Load options of a model, with its checkpoint open. backend.kv_cache_bytes is the default.
+// Throws LoadError, prefixed with the model's name.
+LoadOptions OpenModel(const ModelOptions& model, const ServerOptions& options);
 
 // The bytes of each model's pool: its own size, or an equal share of what those sizes leave of
 // options.kv_cache_bytes. Throws std::invalid_argument if they do not fit.

@@ -27,6 +27,7 @@
 #include "server/core/access/auth_gate.h"
 #include "server/core/log.h"
 #include "server/core/server_core.h"
+#include "server/for_model.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/model_log.h"
@@ -52,16 +53,6 @@ uint64_t FirstKvEvents() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
       std::chrono::system_clock::now().time_since_epoch());
   return static_cast<uint64_t>(seconds.count()) << 20;
-}
-
-// Returns run(); a LoadError that it throws is prefixed with the model's name.
-template <typename Run>
-auto ForModel(const std::string& name, const Run& run) {
-  try {
-    return run();
-  } catch (const LoadError& e) {
-    throw LoadError("model " + name + ": " + e.what());
-  }
 }
 
 // LoadModel that logs its progress every kBetweenLines.
@@ -155,18 +146,7 @@ std::vector<LoadOptions> OpenModels(const ServerOptions& options) {
   const std::vector<int64_t> kv_cache_bytes = SplitKvCacheBytes(options);
   std::vector<LoadOptions> loads;
   for (size_t i = 0; i < options.models.size(); ++i) {
-    const ModelOptions& model = options.models[i];
-    LoadOptions load{
-        .name = model.name,
-        .checkpoint =
-            ForModel(model.name, [&] { return checkpoint::OpenCheckpoint(model.checkpoint); }),
-        .weights = options.weights,
-        .cache_format = options.cache_format,
-        .backend = options.backend,
-        .engine = options.engine,
-        .conversion = model.conversion,
-        .max_positions = model.max_positions ? model.max_positions : options.max_positions,
-        .device = options.device};
+    LoadOptions load = OpenModel(options.models[i], options);
     load.backend.kv_cache_bytes = kv_cache_bytes[i];
     if (options.kv_events != kNoKvEvents) load.engine.kv_events = FirstKvEvents();
     loads.push_back(std::move(load));
